@@ -37,6 +37,7 @@ __all__ = [
     "RefNotFoundError",
     "RepositoryGoneError",
     "RepositoryNotFoundError",
+    "SelectionError",
     "SessionExpiredError",
     "SessionStateError",
     "SnapshotExpiredError",
@@ -120,6 +121,10 @@ class InvalidInputError(ArrayStoreError, ValueError):
 
 class InvalidKeyError(InvalidInputError):
     """Store key is not valid in a hierarchy; nothing was changed."""
+
+
+class SelectionError(InvalidInputError, IndexError):
+    """Selection is not valid for an array; nothing was changed."""
 
 
 class ReadOnlyError(ArrayStoreError, ValueError):

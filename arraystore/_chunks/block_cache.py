@@ -13,6 +13,7 @@ from collections import OrderedDict
 
 from arraystore._chunks.single_flight import AbandonedError, SharedLoad
 from arraystore._runtime.values import dataclass
+from arraystore.storage.cache_usage import CacheUsage
 from arraystore.storage.protocol import BytesLike, Storage
 
 KiB, MiB = 1 << 10, 1 << 20
@@ -54,6 +55,7 @@ class BlockCache:
         self._lock = threading.Lock()
         self._packs: OrderedDict[str, list[_Block]] = OrderedDict()
         self._bytes = 0
+        self._hits = self._misses = self._evictions = 0
         self._read_through = False
 
     def read_sync(self, key: str, start: int, stop: int, limit: int) -> BytesLike:
@@ -97,11 +99,13 @@ class BlockCache:
             bound = limit
             for block in blocks:
                 if block.start <= start and stop <= block.stop:
+                    self._hits += 1
                     return block, False
                 if block.start > start:
                     bound = min(bound, block.start)
                 elif before is None or block.stop > before.stop:
                     before = block  # it may end within the range: blocks know nothing of chunks
+            self._misses += 1
             data: SharedLoad[BytesLike] = SharedLoad(in_thread=in_thread)
             if self._read_through and not blocks:
                 before = _Block(0, 0, _FIRST_OF_NEXT, data)
@@ -123,15 +127,24 @@ class BlockCache:
             key, blocks = next(iter(self._packs.items()))
             while blocks and self._bytes > self.room and not (key == newest and len(blocks) == 1):
                 block = blocks.pop(0)
+                self._evictions += 1
                 self._bytes -= block.weight
             if key == newest:
                 return
             del self._packs[key]
 
+    @property
+    def usage(self) -> CacheUsage:
+        """What it holds, and how often it helped."""
+        with self._lock:
+            entries = sum(map(len, self._packs.values()))
+            return CacheUsage(entries, self._bytes, self.room, self._hits, self._misses, self._evictions)
+
     def forget(self, key: str) -> None:
         """Drop the blocks of a pack, which are damaged, so that it is read again."""
         with self._lock:
             self._bytes -= sum(block.weight for block in self._packs.pop(key, []))
+        self.storage.forget(key)
 
     def _failed(self, key: str, block: _Block, error: BaseException) -> None:
         with self._lock:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
-from arraystore._format.box import MAX_VOLUME, Box, bounding_box
-from arraystore._format.manifest import decode_manifest, decode_presence
+from arraystore._format.box import MAX_VOLUME, Box, bounding_box, hull_of
+from arraystore._format.manifest import Manifest, decode_manifest, decode_presence
 from arraystore._format.transaction import ChunkChange
 from arraystore._format.types import Bools, Int64s
 from arraystore._runtime.values import dataclass
@@ -32,6 +32,9 @@ _PART_COST, _SEARCH_COST = 1000, 3
 _LARGEST_FILTER = 26
 """Binary logarithm of the most buckets of the filter, a byte each."""
 
+_FEW = 512
+"""Cells in all parts up to which Python sets are compared: they take microseconds, arrays a millisecond."""
+
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """Factor that spreads regular numbers over the buckets (Fibonacci hashing)."""
 
@@ -53,6 +56,11 @@ class Cells:
     def coords(self) -> Int64s:
         """Return the coordinates of the cells in row-major order, shape (n, d)."""
         return _all_coords(self.box) if self.numbers is None else self.box.coords(self.numbers)
+
+    @cached_property
+    def listed(self) -> frozenset[tuple[int, ...]]:
+        """The coordinates of the cells, of which there should be few."""
+        return frozenset(map(tuple, self.coords().tolist()))
 
     def shifted(self, shift: tuple[int, ...]) -> Cells:
         """Return the cells moved by a vector."""
@@ -83,19 +91,32 @@ def cells_of(name: str, change: ChunkChange) -> Cells:
         return Cells(layer.box, decode_presence(name, layer.box, layer.count, *change.presence))
     if layer.inline is None:
         raise FormatError(name, "a sparse layer must list its cells")
-    box, count, numbers = _inlined(f"{name}: inlined manifest {layer.key}", layer.inline)
-    if layer.shift is not None and len(layer.shift) == len(box.low):
-        box = box.shifted(layer.shift)
-    if box != layer.box or count != layer.count:
+    manifest, cells = _inlined(f"{name}: inlined manifest {layer.key}", layer.inline)
+    if layer.shift is not None and len(layer.shift) == len(cells.box.low):
+        cells = cells.shifted(layer.shift)
+    if cells.box != layer.box or manifest.count != layer.count:
         raise FormatError(name, f"inlined manifest {layer.key} is not the one that its layer describes")
-    return Cells(layer.box, numbers)
+    return cells
 
 
-@lru_cache(maxsize=1024)
-def _inlined(name: str, data: bytes) -> tuple[Box, int, Int64s | None]:
-    """Return box, count and numbers of an inlined manifest; every attempt to commit asks for the same few."""
-    manifest = decode_manifest(name, data)
-    return manifest.box, manifest.count, manifest.index
+def inlined_manifest(name: str, data: bytes) -> Manifest:
+    """Decode a manifest that is inlined in a layer; raises `FormatError` with its name."""
+    return _inlined(name, data)[0]
+
+
+def _inlined(name: str, data: bytes) -> tuple[Manifest, Cells]:
+    try:
+        return _decoded(data)
+    except FormatError:
+        decode_manifest(name, data)
+        raise
+
+
+@lru_cache(maxsize=256)
+def _decoded(data: bytes) -> tuple[Manifest, Cells]:
+    """Decode an inlined manifest once for each who asks: attempts to commit, as their own or another's, and readers."""
+    manifest = decode_manifest("inlined manifest", data)
+    return manifest, Cells(manifest.box, manifest.index)
 
 
 def shared(ours: Sequence[Cells], theirs: Sequence[Cells]) -> Int64s:
@@ -105,12 +126,14 @@ def shared(ours: Sequence[Cells], theirs: Sequence[Cells]) -> Int64s:
     filled box.
     """
     dimensions = _dimensions(ours, theirs)
+    if _are_few(ours, theirs):
+        return _shared_few(ours, theirs, dimensions)
     pieces = list(_pieces(ours, theirs))
     if not pieces:
         return np.empty((0, dimensions), dtype=np.int64)
     if len(pieces) == 1:
         return pieces[0].coords()
-    hull = _hull([piece.box for piece in pieces])
+    hull = hull_of([piece.box for piece in pieces])
     if hull.volume > MAX_VOLUME:
         return np.unique(np.concatenate([piece.coords() for piece in pieces]), axis=0)
     numbers = _ordered(np.concatenate([_placed(piece, hull) for piece in pieces]), hull.volume)
@@ -119,8 +142,28 @@ def shared(ours: Sequence[Cells], theirs: Sequence[Cells]) -> Int64s:
 
 def any_shared(ours: Sequence[Cells], theirs: Sequence[Cells]) -> bool:
     """Tell whether any cell is in both sets of parts; cheaper than `shared`."""
-    _dimensions(ours, theirs)
+    dimensions = _dimensions(ours, theirs)
+    if _are_few(ours, theirs):
+        return bool(len(_shared_few(ours, theirs, dimensions)))
     return next(_pieces(ours, theirs), None) is not None
+
+
+def _are_few(ours: Sequence[Cells], theirs: Sequence[Cells]) -> bool:
+    """Tell whether it is faster to compare cell by cell."""
+    left = _FEW
+    for side in (ours, theirs):
+        for cells in side:
+            left -= 1 + cells.count
+            if left < 0:
+                return False
+    return True
+
+
+def _shared_few(ours: Sequence[Cells], theirs: Sequence[Cells], dimensions: int) -> Int64s:
+    """Return the coordinates of the cells in both sets of parts, of which there are few."""
+    mine: frozenset[tuple[int, ...]] = frozenset().union(*[cells.listed for cells in ours])
+    both = sorted({each for cells in theirs for each in mine & cells.listed})
+    return np.array(both, dtype=np.int64).reshape(len(both), dimensions)
 
 
 def _dimensions(ours: Sequence[Cells], theirs: Sequence[Cells]) -> int:
@@ -146,11 +189,11 @@ def _pieces(ours: Sequence[Cells], theirs: Sequence[Cells]) -> Iterator[Cells]:
         if volume <= _MOST_LISTED:
             our_filled, their_filled = np.zeros_like(our_filled), np.zeros_like(their_filled)
     for i, j in pairs[our_filled & their_filled].tolist():
-        yield Cells(_intersection(ours[i].box, theirs[j].box), None)
+        yield Cells(ours[i].box.intersection(theirs[j].box), None)
     for i, j in pairs[our_filled & ~their_filled].tolist():
-        yield from _present(_clipped(theirs[j], _intersection(ours[i].box, theirs[j].box)))
+        yield from _present(_clipped(theirs[j], ours[i].box.intersection(theirs[j].box)))
     for i, j in pairs[~our_filled & their_filled].tolist():
-        yield from _present(_clipped(ours[i], _intersection(ours[i].box, theirs[j].box)))
+        yield from _present(_clipped(ours[i], ours[i].box.intersection(theirs[j].box)))
     listed: list[tuple[int, int]] = pairs[~(our_filled | their_filled)].tolist()
     if listed:
         yield from _pieces_of_listed(ours, theirs, listed)
@@ -178,7 +221,7 @@ def _pieces_of_listed(ours: list[Cells], theirs: list[Cells], pairs: list[tuple[
     search = sum(_PART_COST + _SEARCH_COST * min(ours[i].count, theirs[j].count) for i, j in pairs)
     bulk = sum(_PART_COST + cells.count for cells in (*our_parts, *their_parts))
     if search > bulk:
-        hull = _hull([_intersection(ours[i].box, theirs[j].box) for i, j in pairs])
+        hull = hull_of([ours[i].box.intersection(theirs[j].box) for i, j in pairs])
         if hull.volume <= MAX_VOLUME:
             numbers = _common(_numbers_in(hull, our_parts), _numbers_in(hull, their_parts), hull.volume)
             yield from _present(Cells(hull, numbers))
@@ -190,12 +233,12 @@ def _pieces_of_listed(ours: list[Cells], theirs: list[Cells], pairs: list[tuple[
 
 def _numbers_in(hull: Box, parts: list[Cells]) -> Int64s:
     """Return the numbers within a box of the cells of all parts: one ascending run a part."""
-    return np.concatenate([_placed(_clipped(cells, _intersection(cells.box, hull)), hull) for cells in parts])
+    return np.concatenate([_placed(_clipped(cells, cells.box.intersection(hull)), hull) for cells in parts])
 
 
 def _searched(few: Cells, many: Cells) -> Cells:
     """Search for few cells among many others."""
-    box = _intersection(few.box, many.box)
+    box = few.box.intersection(many.box)
     piece = _clipped(few, box)
     if many.numbers is None:
         return piece
@@ -229,20 +272,6 @@ def _bounds(parts: list[Cells]) -> tuple[Int64s, Int64s]:
     lows = np.array([cells.box.low for cells in parts], dtype=np.int64).reshape(shape)
     highs = np.array([cells.box.high for cells in parts], dtype=np.int64).reshape(shape)
     return lows, highs
-
-
-def _intersection(box: Box, other: Box) -> Box:
-    """Return the box that two overlapping boxes share."""
-    if box == other:
-        return box
-    return Box(tuple(map(max, box.low, other.low)), tuple(map(min, box.high, other.high)))
-
-
-def _hull(boxes: Sequence[Box]) -> Box:
-    """Return the smallest box around boxes."""
-    lows = zip(*[box.low for box in boxes], strict=True)
-    highs = zip(*[box.high for box in boxes], strict=True)
-    return Box(tuple(map(min, lows)), tuple(map(max, highs)))
 
 
 def _all_coords(box: Box) -> Int64s:

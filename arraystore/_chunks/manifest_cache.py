@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from arraystore._chunks.cells import inlined_manifest
 from arraystore._chunks.single_flight import AbandonedError, SharedLoad
 from arraystore._format.ids import LayerId
 from arraystore._format.layer import Layer
@@ -14,6 +15,7 @@ from arraystore._format.manifest import Manifest, decode_manifest
 from arraystore._format.record import decode_record, record_key
 from arraystore._format.refs import branch_prefix
 from arraystore.errors import FormatError, ObjectNotFoundError
+from arraystore.storage.cache_usage import CacheUsage
 from arraystore.storage.protocol import Storage
 
 MiB = 1 << 20
@@ -32,14 +34,24 @@ class ManifestCache:
         self._lock = threading.Lock()
         self._kept: OrderedDict[LayerId, Manifest] = OrderedDict()
         self._bytes = 0
+        self._hits = self._misses = self._evictions = 0
         self._loading: dict[LayerId, SharedLoad[Manifest]] = {}
 
     def get(self, layer: Layer) -> Manifest | None:
         """Return a manifest that needs no request; None for any other."""
         manifest = self._kept.get(layer.id)
-        if manifest is None and layer.inline is not None:
-            return self._keep(layer, decode_manifest(self._name(layer), layer.inline))
-        return manifest
+        if manifest is not None:
+            self._hits += 1
+            return manifest
+        self._misses += 1
+        if layer.inline is not None:
+            return self._keep(layer, inlined_manifest(self._name(layer), layer.inline))
+        return None
+
+    @property
+    def usage(self) -> CacheUsage:
+        """What it holds, and how often it helped."""
+        return CacheUsage(len(self._kept), self._bytes, self.room, self._hits, self._misses, self._evictions)
 
     def load_sync(self, layer: Layer) -> Manifest:
         """Return a manifest, loading it if it is not in the cache."""
@@ -164,6 +176,7 @@ class ManifestCache:
                 self._bytes += _weight(manifest)
                 while self._bytes > self.room and len(self._kept) > 1:
                     _, dropped = self._kept.popitem(last=False)
+                    self._evictions += 1
                     self._bytes -= _weight(dropped)
         return manifest
 

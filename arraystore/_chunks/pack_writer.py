@@ -1,7 +1,8 @@
 """Packs: small chunks gathered into large objects and uploaded in the background, each with its checksum.
 
 Chunks of `PackSettings.own_object` bytes and more become objects of their own. Smaller ones are copied into a buffer
-that is uploaded when it is full, while the next one fills. The bytes that wait for upload are bounded: a writer that is
+that is uploaded when it is full, while the next one fills; of packs of several parts each part is uploaded once it is
+full, where the storage can. The bytes that wait for upload are bounded: a writer that is
 faster than the storage waits for it.
 """
 
@@ -10,24 +11,31 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from arraystore._chunks.chunk_table import ChunkReference
+from arraystore._chunks.spare_buffers import pack_buffers
 from arraystore._environment import Environment
 from arraystore._format.ids import PackId, id_to_text
 from arraystore._format.pack import pack_seed, padded_size, put_trailers, trailer
 from arraystore._format.types import Int64s
-from arraystore._runtime import submit
+from arraystore._runtime import lazy_module, submit
 from arraystore._runtime.values import dataclass
 from arraystore.storage.forking import renew_locks_after_fork
 from arraystore.storage.protocol import Storage
 
+if TYPE_CHECKING:
+    from arraystore.storage import part_stream
+else:
+    part_stream = lazy_module("arraystore.storage.part_stream")
+
 MiB = 1 << 20
 _NO_BUFFER = memoryview(b"")
-_SPARE_BYTES = 32 * MiB
 _WRITERS = 2
 """Threads that write to a local directory: two keep a disk and memory busy."""
 
@@ -74,6 +82,36 @@ def start_upload(storage: Storage, key: str, data: memoryview) -> Future[None]:
     return _writers.submit(storage.put_sync, key, data)
 
 
+class _GrowingUpload:
+    """Upload of the open buffer, part by part as it fills; given up when its writer is no more."""
+
+    def __init__(self, writer: PackWriter, key: str, part_bytes: int) -> None:
+        self._parts = part_stream.PartStream()
+        self._part_bytes = part_bytes
+        self._abandon = weakref.finalize(writer, self._parts.abandon)
+        self._abandon.atexit = False  # nobody would send the request
+        self.sent = 0
+        self.done = submit(writer.storage.put_stream(key, self._parts))
+
+    def advance(self, buffer: memoryview, used: int) -> None:
+        """Send the parts of a buffer that are full; their bytes must not change any more."""
+        while used - self.sent >= self._part_bytes:
+            self._parts.push(buffer[self.sent : self.sent + self._part_bytes])
+            self.sent += self._part_bytes
+
+    def finish(self, buffer: memoryview, used: int) -> Future[None]:
+        """Send the rest; returns the future that is done when the object is durable."""
+        if used > self.sent:
+            self._parts.push(buffer[self.sent : used])
+        self._parts.close()
+        self.forget()
+        return self.done
+
+    def forget(self) -> None:
+        """Leave the upload to itself when its writer is no more."""
+        self._abandon.detach()
+
+
 class PackWriter:
     """Takes chunks from any thread and writes them to packs, which `start` uploads in the background."""
 
@@ -93,18 +131,21 @@ class PackWriter:
         self._lock = threading.RLock()  # an upload may complete, and call back, in the very call that starts it
         self._open = -1
         self._seed = 0
-        self._buffer = _NO_BUFFER
+        self._buffer = self._memory = _NO_BUFFER
         self._used = 0
         self._settled = 0
         self._pending: dict[int, memoryview] = {}
         self._uploads: dict[int, Future[None]] = {}
         self._waiting = 0
-        self._spare: list[memoryview] = []
+        self._growing: _GrowingUpload | None = None
         renew_locks_after_fork(self)
 
     def renew_locks(self) -> None:
-        """Replace the lock in a forked child, which may read what its parent has written."""
+        """Replace the lock in a forked child, which may read what its parent has written, and uploads it by itself."""
         self._lock = threading.RLock()
+        growing, self._growing = self._growing, None
+        if growing is not None:
+            growing.forget()  # it is the parent's
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -120,7 +161,7 @@ class PackWriter:
                 self._open_buffer(padded)
             at = self._used
             self._put(at, data)
-            self._used = at + padded
+            self._fill(padded)
             where = ChunkReference(self._open, at, size)
         if self._waiting > self.settings.in_flight:
             self._wait_for_room()
@@ -133,7 +174,7 @@ class PackWriter:
             for i, data in enumerate(chunks):
                 where[i] = self._reserve(padded_size(len(data)))[0], self._used, len(data)
                 self._put(self._used, data)
-                self._used += padded_size(len(data))
+                self._fill(padded_size(len(data)))
         if self._waiting > self.settings.in_flight:
             self._wait_for_room()
         return where
@@ -156,7 +197,7 @@ class PackWriter:
                 offsets = self._used + padded * np.arange(last - first, dtype=np.int64)
                 put_trailers(self._seed, np.frombuffer(self._buffer, dtype=np.uint8), offsets.tolist(), size)
                 where[first:last, 0], where[first:last, 1] = source, offsets
-                self._used += padded * (last - first)
+                self._fill(padded * (last - first))
             first = last
             if self._waiting > self.settings.in_flight:
                 self._wait_for_room()
@@ -173,6 +214,17 @@ class PackWriter:
             self._seal()
             self._open_buffer(padded)
         return self._open, len(self._buffer) - self._used
+
+    def _fill(self, size: int) -> None:
+        """Count bytes that were put into the open buffer, and send the parts that are full; the lock is held."""
+        self._used += size
+        part = self.storage.part_bytes
+        if not part or self.settings.target < 2 * part or self._used < part:
+            return
+        if self._growing is None:
+            self._growing = _GrowingUpload(self, pack_key(self.packs[self._open]), part)
+        self._growing.advance(self._buffer, self._used)
+        self._settled = max(self._settled, self._growing.sent)
 
     def replace(self, source: int, offset: int, length: int, data: memoryview) -> bool:
         """Overwrite a chunk in place where it still is in the open buffer and has the same size."""
@@ -230,7 +282,7 @@ class PackWriter:
         with self._lock:
             source = self._new_pack()
             if not self.storage.cheap_probes:
-                buffer = self._take_buffer(padded_size(size))
+                buffer = pack_buffers.take(padded_size(size))
                 view = buffer[: padded_size(size)]
                 view[:size] = data  # the caller may change its bytes as soon as this returns
                 view[size:] = trailer(pack_seed(self.packs[source]), 0, view[:size])
@@ -241,21 +293,10 @@ class PackWriter:
         self.storage.put_parts_sync(pack_key(pack), (data, checksum))  # no latency to hide: a copy would only cost
         return source
 
-    def _take_buffer(self, size: int) -> memoryview:
-        """Return memory for a pack or a large chunk, reused if possible; the lock is held."""
-        for i, spare in enumerate(self._spare):
-            if size <= len(spare) <= 2 * size:
-                return self._spare.pop(i)
-        return memoryview(np.empty(size, dtype=np.uint8))  # not zeroed
-
-    def _give_back(self, buffer: memoryview) -> None:
-        """Keep memory for the next pack, within bounds; the lock is held."""
-        self._spare.append(buffer)
-        while sum(map(len, self._spare)) > _SPARE_BYTES and len(self._spare) > 1:
-            self._spare.pop(0)
-
     def _open_buffer(self, size: int) -> None:
-        self._buffer = self._take_buffer(max(self.settings.target, size))
+        room = max(self.settings.target, size)
+        self._memory = pack_buffers.take(room)
+        self._buffer = self._memory[:room]
         self._used = self._settled = 0
         self._open = self._new_pack()
         self._seed = pack_seed(self.packs[self._open])
@@ -263,16 +304,20 @@ class PackWriter:
     def _seal(self) -> None:
         """Start the upload of the open buffer; the lock is held."""
         if self._used:
-            self._upload(self._open, self._buffer[: self._used], self._buffer)
+            self._upload(self._open, self._buffer[: self._used], self._memory)
         self._open = -1
-        self._buffer = _NO_BUFFER
+        self._buffer = self._memory = _NO_BUFFER
         self._used = self._settled = 0
 
     def _upload(self, source: int, view: memoryview, buffer: memoryview | None) -> None:
         """Start an upload; the lock is held."""
         self._pending[source] = view
         self._waiting += len(view)
-        future = self._start(self.storage, pack_key(self.packs[source]), view)
+        growing, self._growing = (self._growing, None) if source == self._open else (None, self._growing)
+        if growing is None:
+            future = self._start(self.storage, pack_key(self.packs[source]), view)
+        else:
+            future = growing.finish(view, len(view))
         self._uploads[source] = future
         future.add_done_callback(lambda done: self._uploaded(source, buffer, done))
 
@@ -284,7 +329,7 @@ class PackWriter:
             self._waiting -= len(view)
             del self._pending[source], self._uploads[source]
             if buffer is not None:
-                self._give_back(buffer)
+                pack_buffers.give_back(buffer)
 
     def _wait_for_room(self, size: int = 0) -> None:
         repeated = False

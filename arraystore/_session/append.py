@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import zarr
-from zarr.api.asynchronous import open_array
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._changes.node_changes import axis_of
@@ -19,6 +18,9 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._session.base import SessionBase
 from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.rebase import Unique
+from arraystore._session.regions import access
+from arraystore._session.regions.growth import grow
+from arraystore._session.regions.layout import layout_of
 from arraystore.errors import InvalidInputError, NodeNotFoundError, SessionStateError
 
 
@@ -65,14 +67,7 @@ def appending(changes: ChangeSet, dim: str) -> Iterator[None]:
 def append(session: SessionBase, data: Mapping[str, npt.ArrayLike], dim: str, unique: str | None) -> Unique | None:
     """Append to arrays along a dimension, and return the values that must not repeat; see `Session.append`."""
     with session.hierarchy.untracked():  # an append does not depend on where the arrays end
-        parts = _parts(session.hierarchy, data, dim)
-        appended = None if unique is None else _check_unique(session, parts, unique)
-        with appending(session.hierarchy.writable(), dim):
-            for part in parts:
-                array = zarr.open_array(session.store, path=part.node.path, mode="r+")
-                array.resize(part.grown)
-                array[part.place] = part.values
-    return appended
+        return _append(session, _parts(session.hierarchy, data, dim), dim, unique)
 
 
 async def append_async(
@@ -81,12 +76,16 @@ async def append_async(
     """Asynchronous twin of `append`."""
     with session.hierarchy.untracked():
         parts = _parts(session.hierarchy, data, dim)
-        appended = None if unique is None else await _check_unique_async(session, parts, unique)
-        with appending(session.hierarchy.writable(), dim):
-            for part in parts:
-                array = await open_array(store=session.store, path=part.node.path, mode="r+")
-                await array.resize(part.grown)
-                await array.setitem(part.place, part.values)
+        return await asyncio.to_thread(_append, session, parts, dim, unique)
+
+
+def _append(session: SessionBase, parts: list[_Part], dim: str, unique: str | None) -> Unique | None:
+    """Append to all arrays, without zarr: opening, resizing and writing one through it takes 2 ms."""
+    appended = None if unique is None else _check_unique(session, parts, unique)
+    with appending(session.hierarchy.writable(), dim):
+        for part in parts:
+            grow(session.store, session.hierarchy, part.node, part.grown)
+            access.write(session, part.node.path, part.place, part.values)
     return appended
 
 
@@ -131,7 +130,7 @@ def _part(hierarchy: Hierarchy, path: str, values: npt.ArrayLike, dim: str) -> _
         )
     if not array.shape[axis]:
         raise InvalidInputError(f"the data for {path!r} must have items along {dim!r}")
-    return _Part(node, axis, shape, array)
+    return _Part(node, axis, shape, access.converted(path, array, layout_of(hierarchy.handle(node)).dtype, array.shape))
 
 
 def _check_together(hierarchy: Hierarchy, parts: list[_Part], dim: str) -> None:
@@ -154,14 +153,7 @@ def _check_together(hierarchy: Hierarchy, parts: list[_Part], dim: str) -> None:
 
 def _check_unique(session: SessionBase, parts: list[_Part], unique: str) -> Unique:
     part = _unique_part(parts, unique)
-    there = zarr.open_array(session.store, path=part.node.path, mode="r")[:]
-    return _not_repeated(part, np.asarray(there), unique)
-
-
-async def _check_unique_async(session: SessionBase, parts: list[_Part], unique: str) -> Unique:
-    part = _unique_part(parts, unique)
-    array = await open_array(store=session.store, path=part.node.path, mode="r")
-    return _not_repeated(part, np.asarray(await array.getitem(slice(None))), unique)
+    return _not_repeated(part, np.asarray(access.read(session, part.node.path, ..., None)), unique)
 
 
 def _unique_part(parts: list[_Part], unique: str) -> _Part:

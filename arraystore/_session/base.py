@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy.typing as npt
+
 from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.pack_writer import PackWriter
 from arraystore._config import RepositoryConfig
@@ -37,11 +39,14 @@ if TYPE_CHECKING:
     from arraystore._history.diff import Diff
     from arraystore._session import rearrange
     from arraystore._session.rearrange import ChunkFunction
+    from arraystore._session.regions import access, many
 else:
     diff = lazy_module("arraystore._history.diff")
     missing_objects = lazy_module("arraystore._history.missing_objects")
     pinning = lazy_module("arraystore._history.pinning")
     read_set = lazy_module("arraystore._changes.read_set")
+    access = lazy_module("arraystore._session.regions.access")
+    many = lazy_module("arraystore._session.regions.many")
     rearrange = lazy_module("arraystore._session.rearrange")
 
 Isolation = Literal["snapshot", "serializable"]
@@ -230,6 +235,98 @@ class SessionBase:
         if (noted := self.hierarchy.noted) is not None:
             noted.place(key)
         return self.hierarchy.node(key)
+
+    # -- regions --------------------------------------------------------------------------------------------
+
+    def read(self, path: str, selection: Any = ..., *, out: npt.NDArray[Any] | None = None) -> Any:
+        """Read a region of an array: what `zarr.Array` returns for the selection, in a fraction of the time.
+
+        Parameters
+        ----------
+        path
+            Path of the array.
+        selection
+            Integers, slices and an ellipsis, as numpy has them; lists and masks, which zarr reads.
+        out
+            Array to read into, of the shape and data type of the region.  After an error its items are undefined.
+
+        Returns
+        -------
+        numpy.ndarray or numpy.generic
+            `out`, or a new array; for an integer along each dimension a scalar, or an array without dimensions.
+
+        Raises
+        ------
+        NodeNotFoundError
+            If there is no such array.
+        SelectionError
+            If the selection is not valid; also an `IndexError`.
+        InvalidInputError
+            If `out` has another shape or data type.
+        """
+        return access.read(self, path, selection, out)
+
+    async def read_async(self, path: str, selection: Any = ..., *, out: npt.NDArray[Any] | None = None) -> Any:
+        """Asynchronous twin of `read`."""
+        return await access.read_async(self, path, selection, out)
+
+    def read_many(self, requests: Iterable[tuple[str, Any]]) -> list[Any]:
+        """Read regions of many arrays together.
+
+        All chunks are looked up before the first is read, and neighbours in a pack are read at once, whichever array
+        they belong to.
+
+        Parameters
+        ----------
+        requests
+            Pairs of the path of an array and a selection, as for `read`.
+
+        Returns
+        -------
+        list
+            The regions, in the order of the requests.
+
+        Raises
+        ------
+        NodeNotFoundError
+            If there is no such array.
+        SelectionError
+            If a selection is not valid.
+        """
+        return many.read_many(self, requests)
+
+    async def read_many_async(self, requests: Iterable[tuple[str, Any]]) -> list[Any]:
+        """Asynchronous twin of `read_many`."""
+        return await many.read_many_async(self, requests)
+
+    def write(self, path: str, selection: Any, data: npt.ArrayLike) -> None:
+        """Write a region of an array, as an assignment to `zarr.Array` does, in a fraction of the time.
+
+        Parameters
+        ----------
+        path
+            Path of the array.
+        selection
+            Integers, slices and an ellipsis, as numpy has them; lists and masks, which zarr writes.
+        data
+            Values of the shape of the region, or that broadcast to it; they are cast to the array's data type.
+
+        Raises
+        ------
+        NodeNotFoundError
+            If there is no such array.
+        SelectionError
+            If the selection is not valid; also an `IndexError`.
+        InvalidInputError
+            If the data have another shape, or cannot be cast.
+        ReadOnlyError
+            If the session is read-only.
+        """
+        access.write(self, path, selection, data)
+
+    async def write_async(self, path: str, selection: Any, data: npt.ArrayLike) -> None:
+        """Asynchronous twin of `write`."""
+        await access.write_async(self, path, selection, data)
 
     # -- changing -------------------------------------------------------------------------------------------
 

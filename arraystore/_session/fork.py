@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from arraystore._changes.change_set import ChangeSet
 from arraystore._changes.read_set import ReadSet
 from arraystore._context import Context
-from arraystore._forks.ledger import ForkLedger, IssuedFork
+from arraystore._forks.ledger import CachedView, ForkLedger, IssuedFork
 from arraystore._forks.merge import OnOverlap, PayloadOrigin, apply_payloads, check_overlap, collect, decode_payload
 from arraystore._forks.payload_table import PAYLOAD
 from arraystore._forks.uncommitted import UncommittedView, build_uncommitted_view, with_uncommitted
@@ -215,12 +215,12 @@ async def issue_fork(session: SessionBase, ledger: ForkLedger) -> ForkSession:
 async def _load_view(context: Context, changes: ChangeSet, ledger: ForkLedger) -> UncommittedView | None:
     """Return a view of uncommitted changes, shared by all forks issued before the next change."""
     cached, version = ledger.view, changes.version
-    if cached is not None and cached[0] is changes and cached[1] == version:
-        return cached[2]
+    if cached is not None and cached.changes is changes and cached.version == version:
+        return cached.view
     if changes.empty:
         return None
     view = await build_uncommitted_view(changes, context.reader)
-    ledger.view = changes, version, view
+    ledger.view = CachedView(changes, version, view)
     return view
 
 

@@ -98,6 +98,8 @@ class ArrayHandle:
     """The node in the snapshot beneath; None for one that this session created."""
     sole: Manifest | None = None
     """The loaded manifest of an array with a single layer."""
+    layout: Any = None
+    """The decoded metadata, of `regions`; None until a region is read or written."""
 
     def __post_init__(self) -> None:
         self.grid = () if self.info is None else self.info.grid
@@ -259,9 +261,12 @@ class Hierarchy:
     def get_sync(self, key: str, window: Window = whole_chunk) -> BytesLike | None:
         """Return a value, or the window of it; None if the key is missing."""
         target = self.chunk(key)
-        if target is None:
-            return self._document_part(key, window)
-        handle, coords = target
+        return self._document_part(key, window) if target is None else self.get_chunk_sync(*target, window)
+
+    def get_chunk_sync(
+        self, handle: ArrayHandle, coords: tuple[int, ...], window: Window = whole_chunk
+    ) -> BytesLike | None:
+        """Return a chunk, or the window of it; None if there is none."""
         if not handle.inside(coords):
             self._note_outside(handle)
             return None
@@ -408,10 +413,14 @@ class Hierarchy:
 
     def set_sync(self, key: str, data: memoryview) -> None:
         """Set a value."""
-        changes = self.writable()
+        self.writable()
         if key.endswith(DOCUMENT_NAMES) and self._set_document(key, data):
             return
-        handle, coords = self._target(key)
+        self.set_chunk_sync(*self._target(key), data)
+
+    def set_chunk_sync(self, handle: ArrayHandle, coords: tuple[int, ...], data: memoryview) -> None:
+        """Set a chunk of the grid."""
+        changes = self.writable()
         if not self._set_small(changes, handle, coords, data):
             self._record(changes, handle, coords, changes.packs.add(data))
 
@@ -534,8 +543,13 @@ class Hierarchy:
                 changes.remove_node(handle.node)
                 self.forget()
             elif handle.inside(coords):
-                changes.deletes(handle.node, coords)
-                handle.changes = changes.arrays.get(handle.node.id)
+                self.delete_chunk(handle, coords)
+
+    def delete_chunk(self, handle: ArrayHandle, coords: tuple[int, ...]) -> None:
+        """Delete a chunk of the grid, if there is one."""
+        changes = self.writable()
+        changes.deletes(handle.node, coords)
+        handle.changes = changes.arrays.get(handle.node.id)
 
     def _delete_document(self, changes: ChangeSet, node: Node, name: str) -> None:
         rest = {n: document for n, document in node.documents.items() if n != name}

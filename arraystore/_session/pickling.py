@@ -6,18 +6,19 @@ import weakref
 from typing import TYPE_CHECKING, Protocol
 
 from arraystore._context import Context
-from arraystore._format.ids import CheckpointId, SnapshotId
+from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
 from arraystore._format.refs import Hint
 from arraystore._log.loading import Tip, load_tip
 from arraystore._log.state import SnapshotState
 from arraystore._runtime import lazy_module, run
 from arraystore._runtime.values import dataclass
-from arraystore.errors import ObjectNotFoundError, SessionStateError
+from arraystore.errors import ObjectNotFoundError, SessionExpiredError, SessionStateError
 
 if TYPE_CHECKING:
-    from arraystore._history import missing_objects
+    from arraystore._history import missing_objects, snapshot_lookup
 else:
     missing_objects = lazy_module("arraystore._history.missing_objects")
+    snapshot_lookup = lazy_module("arraystore._history.snapshot_lookup")
 
 
 class LiveSession(Protocol):
@@ -84,11 +85,29 @@ class SnapshotLocator:
         return Tip(state, {})
 
     async def load_async(self) -> Tip:
-        """Load the snapshot asynchronously, without caching it."""
-        return Tip((await self.record_async()).state, {})
+        """Load the snapshot asynchronously, without caching it: from its own record, else from where it is retained."""
+        try:
+            tip = await self._own_record()
+        except ObjectNotFoundError:  # the branch was reset or deleted, and its record collected
+            tip = await snapshot_lookup.load_by_id(self.context, self.snapshot)
+        return Tip(tip.state, {})
 
     async def record_async(self) -> Tip:
-        """Load the tip of the record, with the data that its successors carry."""
+        """Load the tip of the record, with the data that its successors carry, for a session that commits after it.
+
+        Raises `SessionExpiredError` if the record is no longer retained, though its snapshot may be.
+        """
+        try:
+            return await self._own_record()
+        except ObjectNotFoundError as error:
+            await snapshot_lookup.load_by_id(self.context, self.snapshot)
+            raise SessionExpiredError(
+                f"branch {self.branch!r} of {self.context.storage.location} was reset or deleted, and its record "
+                f"{self.sequence} was collected, so that nothing can be committed after it any more. Open a new "
+                f"session and write the changes again; snapshot {id_to_text(self.snapshot)} is still retained."
+            ) from error
+
+    async def _own_record(self) -> Tip:
         hint = None if self.hint is None else Hint(*self.hint)
         try:
             tip = await load_tip(self.context.log(self.branch), hint, at=self.sequence, snapshot=self.snapshot)

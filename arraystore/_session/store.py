@@ -198,13 +198,7 @@ class ArrayStore(PipelineStore, Store, SyncMixin):
             raise
 
     def _pipeline_hierarchy(self, *, writing: bool) -> Hierarchy:
-        """Return the hierarchy, for the codec pipeline.
-
-        Raises
-        ------
-        ReadOnlyError
-            If it is to be written to and the store is read-only.
-        """
+        """Return the hierarchy, for the codec pipeline; raises `ReadOnlyError` if it must not be written to."""
         if writing:
             self._check_writable()
         self._is_open = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -64,22 +65,30 @@ def pinned_session(
     if len(named) > 1:
         raise InvalidInputError(f"{' and '.join(named)} are given: one of them names the snapshot")
     repo = open_repository(source)
-    if ref is not None:
-        branch, tag, snapshot_id = _resolve(repo, ref)
-    if branch is None and tag is None and snapshot_id is None:
-        branch = "main"
-    return repo.readonly_session(branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)
+    chosen = _Chosen(branch, tag, snapshot_id) if ref is None else _resolve(repo, ref)
+    if chosen == _Chosen():
+        chosen = _Chosen("main")
+    return repo.readonly_session(chosen.branch, tag=chosen.tag, snapshot_id=chosen.snapshot_id, as_of=as_of)
 
 
-def _resolve(repo: Repository, ref: str) -> tuple[str | None, str | None, str | None]:
+@dataclass(frozen=True)
+class _Chosen:
+    """The branch, the tag or the snapshot to read."""
+
+    branch: str | None = None
+    tag: str | None = None
+    snapshot_id: str | None = None
+
+
+def _resolve(repo: Repository, ref: str) -> _Chosen:
     """Return the branch, tag or snapshot that a name refers to."""
     is_branch, is_tag = ref in repo.list_branches(), ref in repo.list_tags()
     if is_branch and is_tag:
         raise InvalidInputError(f"{ref!r} is a branch and a tag: pass branch={ref!r} or tag={ref!r}")
     if is_branch:
-        return ref, None, None
+        return _Chosen(branch=ref)
     if is_tag:
-        return None, ref, None
+        return _Chosen(tag=ref)
     try:
         repo.lookup_snapshot(ref)
     except SnapshotExpiredError:
@@ -87,4 +96,4 @@ def _resolve(repo: Repository, ref: str) -> tuple[str | None, str | None, str | 
     except (SnapshotNotFoundError, InvalidInputError):
         names = ", ".join(repr(name) for name in [*sorted(repo.list_branches()), *sorted(repo.list_tags())][:20])
         raise RefNotFoundError(f"there is no branch, tag or snapshot {ref!r}, but {names}") from None
-    return None, None, ref
+    return _Chosen(snapshot_id=ref)

@@ -73,7 +73,16 @@ def sides(ndim: int, most: int = 4) -> st.SearchStrategy[list[Cells]]:
 
 
 @pytest.fixture(
-    params=["as chosen", "few at once", "always listed", "always in bulk", "never in bulk", "mask", "sorted"]
+    params=[
+        "as chosen",
+        "never few",
+        "few at once",
+        "always listed",
+        "always in bulk",
+        "never in bulk",
+        "mask",
+        "sorted",
+    ]
 )
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Push even small sets through each way in which large ones are compared."""
@@ -85,7 +94,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         "mask": {"_CROWD": 0, "_SEARCH_COST": 1 << 40, "_MASK_PER_NUMBER": 1 << 10},
         "sorted": {"_CROWD": 0, "_SEARCH_COST": 1 << 40, "_MASK_PER_NUMBER": 0},
     }
-    for name, value in chosen.get(request.param, {}).items():
+    fewest = {} if request.param == "as chosen" else {"_FEW": -1}
+    for name, value in (fewest | chosen.get(request.param, {})).items():
         monkeypatch.setattr(module, name, value)
 
 

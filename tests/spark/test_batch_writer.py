@@ -177,7 +177,6 @@ def test_a_reset_of_the_branch_lets_the_batches_be_written_again(feed: Feed, rep
     check(repo, feed, range(3))
 
 
-@pytest.mark.end_to_end
 def test_a_batch_goes_on_top_of_what_another_job_has_committed_meanwhile(feed: Feed, repo: Repository) -> None:
     """The other job writes other cells of the same chunk, of which the batch has read the older values."""
     left = [1]

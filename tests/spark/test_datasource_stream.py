@@ -103,7 +103,6 @@ def test_each_batch_is_a_commit_that_tells_stream_and_batch(drop: Drop, repo: Re
     assert newest.metadata["spark.rows"] == 4
 
 
-@pytest.mark.end_to_end
 def test_a_batch_that_was_committed_before_a_crash_is_not_committed_again(drop: Drop, repo: Repository):
     drop.file(0)
     drop.file(1)

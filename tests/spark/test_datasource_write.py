@@ -151,7 +151,6 @@ def test_a_chunk_of_two_tasks_is_a_merge_conflict_with_the_remedy(spark: SparkSe
     assert np.array_equal(read_array(repo, "temp"), before())
 
 
-@pytest.mark.end_to_end
 def test_bad_rows_are_counted_with_examples_and_nothing_is_committed(spark: SparkSession, path: str, repo: Repository):
     rows = cells(spark, range(6, 10)).union(cells(spark, range(6, 7))).coalesce(1)
 
@@ -235,7 +234,6 @@ def test_a_commit_of_somebody_else_meanwhile_is_built_upon(spark: SparkSession, 
     assert messages(repo) == ["mine", "meanwhile", "begin"]
 
 
-@pytest.mark.end_to_end
 def test_a_commit_of_the_same_chunk_meanwhile_is_a_conflict(spark: SparkSession, path: str, repo: Repository):
     rows = cells(spark, range(1)).coalesce(1).mapInArrow(Intruder(path, 1), "t long, x long, v double")
 

@@ -49,6 +49,7 @@ CODES = {
     "RefNotFoundError": "ARRAYSTORE_REF_NOT_FOUND",
     "RepositoryGoneError": "ARRAYSTORE_REPOSITORY_GONE",
     "RepositoryNotFoundError": "ARRAYSTORE_REPOSITORY_NOT_FOUND",
+    "SelectionError": "ARRAYSTORE_SELECTION",
     "SessionExpiredError": "ARRAYSTORE_SESSION_EXPIRED",
     "SessionStateError": "ARRAYSTORE_SESSION_STATE",
     "SnapshotExpiredError": "ARRAYSTORE_SNAPSHOT_EXPIRED",

@@ -143,7 +143,6 @@ def listen(spark: SparkSession, place: Path, **options: Any) -> list[list[str]]:
     return listener.batches
 
 
-@pytest.mark.end_to_end
 def test_a_stream_goes_on_where_it_was_and_says_when_the_branch_was_reset(
     spark: SparkSession, repo: Repository, tmp_path: Path
 ) -> None:

@@ -158,7 +158,6 @@ def test_every_type_of_column_arrives(spark: SparkSession, tmp_path: Path) -> No
     assert (first.span.total_seconds(), second.span.total_seconds()) == (1.0, 0.0)
 
 
-@pytest.mark.end_to_end
 def test_an_error_of_a_task_is_told_as_what_it_is(spark: SparkSession, tmp_path: Path) -> None:
     repo = Repository.create(local_filesystem_storage(tmp_path / "repo"))
     session = repo.writable_session("main")

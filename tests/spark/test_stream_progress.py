@@ -338,14 +338,14 @@ def test_a_hierarchy_that_is_deleted_or_written_anew_leaves_it(repo: Repository)
 def test_a_stream_does_not_keep_chunks_from_being_found_fast(repo: Repository) -> None:
     commit_batch(repo, 3)
     for session in (repo.writable_session("main"), repo.readonly_session("main")):
-        assert not session.hierarchy._files
+        assert not session.hierarchy.has_files
     session = repo.writable_session("main")
     note_batch(session, "s", 4)
     zarr.open_array(session.store, path="a")[3] = 9
-    assert not session.hierarchy._files
+    assert not session.hierarchy.has_files
     assert last_batch(session, "s") == 4
     put(session, "visible", b"a file")
-    assert session.hierarchy._files
+    assert session.hierarchy.has_files
     assert last_batch(session, "s") == 4
 
 

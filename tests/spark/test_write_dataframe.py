@@ -141,7 +141,6 @@ def test_rows_that_are_with_their_chunk_need_no_shuffle(spark: SparkSession, rep
     assert report.tasks == 4
 
 
-@pytest.mark.end_to_end
 def test_two_tasks_that_write_one_chunk_are_found_out(spark: SparkSession, repo: ars.Repository) -> None:
     make(repo, v={"shape": SHAPE, "chunks": (2, 4, 5), "dtype": "i8"})
     session = repo.writable_session("main")
@@ -184,7 +183,6 @@ def test_rows_that_cannot_be_written_are_counted_and_shown_and_nothing_is_writte
     assert not session.has_uncommitted_changes
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("sort", [True, False])
 def test_a_cell_that_is_named_twice_is_an_error_unless_the_rows_say_the_same(
     spark: SparkSession, repo: ars.Repository, sort: bool

@@ -8,6 +8,7 @@ truncated or unreadable under a map kills the process where `pread` returns an e
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -29,6 +30,9 @@ KiB, MiB = 1 << 10, 1 << 20
 
 _LOCAL_BLOCK = 1 * MiB
 """Of 256 KiB to 1 MiB all are equally fast; larger ones leave the cache."""
+
+_KEPT_SCRATCH = 2 * MiB
+"""Bytes that a thread keeps for the next selection, which may be a single chunk."""
 
 _REMOTE_BLOCK = 4 * MiB
 """Bytes of a request: beyond it, requests in parallel are faster than a longer one."""
@@ -82,6 +86,23 @@ def for_each_block(hierarchy: Hierarchy, located: Located, use: Callable[[Block]
         _read_remote(hierarchy, located, use)
 
 
+class _Scratch(threading.local):
+    """Memory that a thread reads spans into, kept for the next selection: pages of a new one must be cleared."""
+
+    def __init__(self) -> None:
+        self.kept = _NOTHING
+
+    def of(self, size: int) -> Bytes:
+        """Return memory of so many bytes, which the next call gives away again."""
+        if len(self.kept) >= size:
+            return self.kept[:size]
+        self.kept = np.empty(size, dtype=np.uint8)
+        return self.kept
+
+
+_scratch = _Scratch()
+
+
 class _LocalReader:
     """Reads spans one after the other into the same memory."""
 
@@ -89,19 +110,23 @@ class _LocalReader:
         self.hierarchy = hierarchy
         self.located = located
         self.use = use
-        self.scratch = _NOTHING
+        self.large = _NOTHING
 
     def __call__(self, span: _Span) -> None:
         data = _at_hand(self.hierarchy, span)
         if data is not None:
             self.use(_block(span, self.located, data))
             return
-        size = span.stop - span.start
-        if len(self.scratch) < size:
-            self.scratch = np.empty(size, dtype=np.uint8)
-        reader = self.hierarchy.reader
-        data = reader.storage.get_range_into(span.place.key, span.start, memoryview(self.scratch)[:size])
+        reader, memory = self.hierarchy.reader, self._memory(span.stop - span.start)
+        data = reader.storage.get_range_into(span.place.key, span.start, memory.data)
         self.use(_verified(reader, span, self.located, data))
+
+    def _memory(self, size: int) -> Bytes:
+        if size <= _KEPT_SCRATCH:
+            return _scratch.of(size)
+        if len(self.large) < size:
+            self.large = np.empty(size, dtype=np.uint8)
+        return self.large[:size]
 
 
 def _read_remote(hierarchy: Hierarchy, located: Located, use: Callable[[Block], None]) -> None:

@@ -49,6 +49,12 @@ class Located:
     length: npt.NDArray[np.int64]
     places: list[Place] = field(default_factory=list)
 
+    @property
+    def missing(self) -> Mask:
+        """Chunks that do not exist."""
+        missing: Mask = self.place == MISSING
+        return missing
+
     def number_places(self, source: Int64s) -> tuple[list[int], Int64s]:
         """Return the distinct sources of chunks, and for each chunk the place that its source will have."""
         distinct, each = np.unique(source, return_inverse=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -54,15 +55,21 @@ class ArrayStoreCodecPipeline(CodecPipeline):
 
     Parameters
     ----------
-    inner
-        Pipeline for what this one does not know: codecs, data types, selections, virtual chunks, and errors.
+    make_inner
+        Returns the pipeline for what this one does not know: codecs, data types, selections, virtual chunks, and
+        errors.  Called when it is first needed: who lists a thousand arrays needs none of theirs.
     codec
         Codec for many chunks; None if the chain of codecs is not known.
     """
 
-    def __init__(self, inner: CodecPipeline, codec: ChunkCodec | None) -> None:
-        self.inner = inner
+    def __init__(self, make_inner: Callable[[], CodecPipeline], codec: ChunkCodec | None) -> None:
+        self._make_inner = make_inner
         self.codec = codec
+
+    @cached_property
+    def inner(self) -> CodecPipeline:
+        """Pipeline for what this one does not know."""
+        return self._make_inner()
 
     # -- construction -------------------------------------------------------------------------------------------
 
@@ -76,11 +83,15 @@ class ArrayStoreCodecPipeline(CodecPipeline):
         """Return a pipeline for an array in a session's store; for any other, the pipeline configured before."""
         if not isinstance(store, PipelineStore):
             return _previous().from_array_metadata_and_store(array_metadata=array_metadata, store=store)
-        return cls(_inner(array_metadata, store), chunk_codec(array_metadata))
+        codec = chunk_codec(array_metadata)
+        make = partial(_inner, _previous(), array_metadata, store)
+        if codec is None:
+            return cls(partial(_as_it_is, make()), None)
+        return cls(make, codec)
 
     def evolve_from_array_spec(self, array_spec: Any) -> ArrayStoreCodecPipeline:
         """Return the pipeline for a specification of chunks."""
-        return type(self)(self.inner.evolve_from_array_spec(array_spec), self.codec)
+        return type(self)(partial(_as_it_is, self.inner.evolve_from_array_spec(array_spec)), self.codec)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ArrayStoreCodecPipeline) and (self.inner, self.codec) == (other.inner, other.codec)
@@ -93,7 +104,7 @@ class ArrayStoreCodecPipeline(CodecPipeline):
         return iter(self.inner)  # type: ignore[call-overload, no-any-return]
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ("inner", "codec"):  # while it is being unpickled there is no `inner`
+        if name.startswith("__") or name in ("inner", "codec", "_make_inner"):  # while it is being unpickled
             raise AttributeError(name)
         return getattr(self.inner, name)
 
@@ -224,11 +235,16 @@ def remember_previous(previous: type[CodecPipeline]) -> None:
     _before[:] = [previous]
 
 
-def _inner(metadata: Any, store: Any) -> CodecPipeline:
+def _as_it_is(inner: CodecPipeline) -> CodecPipeline:
+    """Return a pipeline that is made already."""
+    return inner
+
+
+def _inner(previous: type[CodecPipeline], metadata: Any, store: Any) -> CodecPipeline:
     """Return the pipeline configured before, for an array."""
     from zarr.core.array import create_codec_pipeline
 
     try:
-        return _previous().from_array_metadata_and_store(array_metadata=metadata, store=store)
+        return previous.from_array_metadata_and_store(array_metadata=metadata, store=store)
     except NotImplementedError:
         return create_codec_pipeline(metadata)  # through `from_codecs`

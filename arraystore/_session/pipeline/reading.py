@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ from arraystore._format.types import Int64s
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.blocks import Block, for_each_block
 from arraystore._session.pipeline.codecs import ChunkCodec, UndecodableError
-from arraystore._session.pipeline.lookup import MISSING, OTHER, Located, locate
+from arraystore._session.pipeline.lookup import OTHER, Located, locate
 from arraystore._session.pipeline.projection import GroupBox, Projection, boxes_of_run
 
 Array = npt.NDArray[Any]
@@ -36,19 +37,28 @@ def read_located(
     hierarchy: Hierarchy, located: Located, codec: ChunkCodec, selection: Projection, out: Array, fill: Any
 ) -> npt.NDArray[np.bool_]:
     """Read chunks that were looked up."""
+    for_each_block(hierarchy, located, block_reader(located, codec, selection, out, fill))
+    return located.missing
+
+
+def block_reader(
+    located: Located, codec: ChunkCodec, selection: Projection, out: Array, fill: Any
+) -> Callable[[Block], None]:
+    """Set the items of chunks that do not exist, and return what decodes blocks of the others into the array.
+
+    Raises `UndecodableError` for chunks that only the general path can read, before a byte is read.
+    """
     if bool((located.place == OTHER).any()) or not codec.may_have(located.length[located.place >= 0]):
         raise UndecodableError
-    missing: npt.NDArray[np.bool_] = located.place == MISSING
     scatter = _Scatter(selection, out)
-    if bool(missing.any()):
-        scatter.put_scalar(np.flatnonzero(missing), fill)
+    if bool(located.missing.any()):
+        scatter.put_scalar(np.flatnonzero(located.missing), fill)
 
     def use(block: Block) -> None:
         for decoded in codec.decode(block):
             scatter.put(block.at[decoded.first : decoded.first + len(decoded.chunks)], decoded.chunks)
 
-    for_each_block(hierarchy, located, use)
-    return missing
+    return use
 
 
 class _Scatter:

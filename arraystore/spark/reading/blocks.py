@@ -108,7 +108,7 @@ class _Reader:
                 positions = range(int(positions[0]), int(positions[-1]) + 1)
             region.append(slice(positions.start, positions.stop) if isinstance(positions, range) else positions)
         if all(isinstance(part, slice) for part in region):
-            return np.asarray(array[tuple(region)])
+            return np.asarray(self._plan.session.read(variable.path, tuple(region)))
         return np.asarray(array.oindex[tuple(region)])
 
 

@@ -106,8 +106,8 @@ def _below(path: str, above: str) -> bool:
 def _all_rows(comparison: Comparison, before: SnapshotState, created: set[NodeId]) -> Iterator[_Rows]:
     for node in comparison.deleted:
         yield _Rows("/" + node.path, f"deleted_{_NAMES[node.kind]}")
-    for was, now, _ in comparison.moved:
-        yield _Rows("/" + now, "moved", old_path="/" + was)
+    for move in comparison.moved:
+        yield _Rows("/" + move.after, "moved", old_path="/" + move.before)
     for node in comparison.created:
         yield _whole_node(node, f"created_{_NAMES[node.kind]}")
     for node in comparison.updated:

@@ -111,7 +111,7 @@ class _Task:
         self._plan = plan
         self._rejected = RejectedRows()
         self._rows = 0
-        chunks = ArrayChunks(fork.store, plan.arrays, plan.grid)
+        chunks = ArrayChunks(fork, plan.arrays, plan.grid)
         dtypes = [value.dtype for value in plan.values]
         self._assembler = ChunkAssembler(plan.grid, dtypes, plan.fills, chunks, plan.policy, self._refuse_duplicates)
 
