@@ -15,6 +15,7 @@ from concurrent.futures import Future, wait
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
+from arraystore._chunks.cache_usage import CacheStats
 from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._chunks.reader import ChunkReader
 from arraystore._chunks.virtual_containers import VirtualContainers
@@ -31,6 +32,7 @@ from arraystore._maintenance.due import MOST_DETACHED, checkpoint_due
 from arraystore._runtime import lazy_module, submit
 from arraystore._runtime.values import dataclass
 from arraystore.errors import ArrayStoreError, RefNotFoundError
+from arraystore.storage.cache_usage import CacheUsage
 from arraystore.storage.protocol import Storage
 
 if TYPE_CHECKING:
@@ -111,6 +113,13 @@ class Context:
             self.storage, self.manifests, self.containers.find, config.verify_chunks, config.chunk_cache_bytes
         )
 
+    def cache_stats(self) -> CacheStats:
+        """Return what the caches hold, and how often they helped."""
+        with self._lock:
+            logs = [branch.log for branch in self._branches.values()]
+        records = sum((log.usage for log in logs), CacheUsage())
+        return CacheStats(self.manifests.usage, self.reader.blocks.usage, records, self.storage.disk_usage)
+
     # -- branches -------------------------------------------------------------------------------------------
 
     def log(self, branch: str) -> BranchLog:
@@ -149,6 +158,7 @@ class Context:
                     lambda: self.known_tip(branch),
                     self._finish_commit,
                     lambda: self._age(branch),
+                    self.seen,
                     self.start,
                 )
             return entry.committer

@@ -10,6 +10,7 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_names(
         __name__,
         {
+            "arraystore._chunks.cache_usage": "CacheStats",
             "arraystore._chunks.virtual_checksums": "FROM_SOURCE FromSource",
             "arraystore._commit.solvers": "BasicConflictSolver ConflictDetector ConflictSolver Solution Versions",
             "arraystore._config": "RepositoryConfig",
@@ -38,21 +39,22 @@ if not TYPE_CHECKING:
             "arraystore.errors": (
                 "AlreadyExistsError ArrayStoreError ChunkDamagedError ConflictError FormatError InvalidInputError "
                 "InvalidKeyError MergeConflictError NodeNotFoundError NotFoundError ObjectNotFoundError ReadOnlyError "
-                "RebaseFailedError RefNotFoundError RepositoryNotFoundError SessionExpiredError SessionStateError "
-                "SnapshotExpiredError SnapshotNotFoundError SourceChangedError StorageError StreamRestartedError "
-                "UnmergedForksWarning UnsupportedStorageError VirtualReferenceError"
+                "RebaseFailedError RefNotFoundError RepositoryNotFoundError SelectionError SessionExpiredError "
+                "SessionStateError SnapshotExpiredError SnapshotNotFoundError SourceChangedError StorageError "
+                "StreamRestartedError UnmergedForksWarning UnsupportedStorageError VirtualReferenceError"
             ),
             "arraystore.storage": (
-                "ByteRange BytesLike CountingStorage Counts DeleteFailure Fault FaultyStorage FsspecStorage "
-                "GcsBearerCredential InjectedFaultError Latency LatencyStorage LocalStorage MemoryStorage ObjectInfo "
-                "ObstoreStorage S3StaticCredentials Storage StorageConcurrencySettings StorageRequest "
-                "StorageRetriesSettings StorageSettings StorageTimeoutSettings WrapperStorage azure_storage "
-                "fsspec_storage gcs_storage in_memory_storage local_filesystem_storage r2_storage s3_storage "
-                "storage_from_url"
+                "ByteRange BytesLike CacheUsage CachedStorage CountingStorage Counts DeleteFailure Fault FaultyStorage "
+                "FsspecStorage GcsBearerCredential InjectedFaultError Latency LatencyStorage LocalStorage "
+                "MemoryStorage ObjectInfo ObstoreStorage S3StaticCredentials Storage StorageConcurrencySettings "
+                "StorageHedgingSettings StorageRequest StorageRetriesSettings StorageSettings StorageTimeoutSettings "
+                "WrapperStorage azure_storage fsspec_storage gcs_storage in_memory_storage local_filesystem_storage "
+                "r2_storage s3_storage storage_from_url"
             ),
         },
     )
 else:  # the reference pages take what stands under a plain TYPE_CHECKING for no part of the module
+    from arraystore._chunks.cache_usage import CacheStats
     from arraystore._chunks.virtual_checksums import FROM_SOURCE, FromSource
     from arraystore._commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
     from arraystore._config import RepositoryConfig
@@ -94,6 +96,7 @@ else:  # the reference pages take what stands under a plain TYPE_CHECKING for no
         RebaseFailedError,
         RefNotFoundError,
         RepositoryNotFoundError,
+        SelectionError,
         SessionExpiredError,
         SessionStateError,
         SnapshotExpiredError,
@@ -108,6 +111,8 @@ else:  # the reference pages take what stands under a plain TYPE_CHECKING for no
     from arraystore.storage import (
         ByteRange,
         BytesLike,
+        CachedStorage,
+        CacheUsage,
         CountingStorage,
         Counts,
         DeleteFailure,
@@ -125,6 +130,7 @@ else:  # the reference pages take what stands under a plain TYPE_CHECKING for no
         S3StaticCredentials,
         Storage,
         StorageConcurrencySettings,
+        StorageHedgingSettings,
         StorageRequest,
         StorageRetriesSettings,
         StorageSettings,
@@ -150,6 +156,9 @@ __all__ = [
     "BasicConflictSolver",
     "ByteRange",
     "BytesLike",
+    "CacheStats",
+    "CacheUsage",
+    "CachedStorage",
     "ChunkDamagedError",
     "ChunkStorageStats",
     "CompactionSummary",
@@ -200,6 +209,7 @@ __all__ = [
     "RepositoryStatistics",
     "RetentionPolicy",
     "S3StaticCredentials",
+    "SelectionError",
     "Session",
     "SessionExpiredError",
     "SessionStateError",
@@ -212,6 +222,7 @@ __all__ = [
     "Storage",
     "StorageConcurrencySettings",
     "StorageError",
+    "StorageHedgingSettings",
     "StorageRequest",
     "StorageRetriesSettings",
     "StorageSettings",

@@ -45,6 +45,7 @@ from arraystore.errors import (
     SessionExpiredError,
     StorageError,
 )
+from arraystore.storage.cache_usage import CacheUsage
 from arraystore.storage.protocol import BytesLike, Storage
 
 LONGEST_PAUSE = 600.0
@@ -107,6 +108,11 @@ class BranchLog:
         else:
             self._decoded = RecordCache(self.memo.bodies, _ALL, _ALL)
             self._resolved = RecordCache(self.memo.resolved, _ALL, _ALL)
+
+    @property
+    def usage(self) -> CacheUsage:
+        """What its caches hold, and how often they helped."""
+        return self._recent.usage + self._decoded.usage + self._resolved.usage
 
     def key(self, sequence: int) -> str:
         """Return the key of a record."""
@@ -313,7 +319,18 @@ class BranchLog:
                 return await self.tip(newest)
             self._looked(began, newest)
             return newest
-        return await self.tip(newest + 1)
+        if self.storage.cheap_probes or not await self._ends_at(newest + 1):
+            return await self.tip(newest + 1)
+        self._looked(began, newest + 1)
+        return newest + 1
+
+    async def _ends_at(self, newest: int) -> bool:
+        """Tell whether a record that was just read is the newest one, as it mostly is: a GET costs less than a LIST."""
+        try:
+            await self.read(newest + 1)
+        except ObjectNotFoundError:
+            return newest >= self._newest and self._looked_lately()
+        return False
 
     def _steps(self, now: int) -> Iterable[int]:
         """Return the distances beyond a known tip to look at: far ones only now and then, since these take time."""

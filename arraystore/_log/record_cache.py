@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from arraystore.storage.cache_usage import CacheUsage
+
 T = TypeVar("T")
 
 
@@ -20,7 +22,21 @@ class RecordCache(Generic[T]):
         self._room = room
         self.bytes = 0
         """Estimated bytes of the values."""
-        self.get = values.get
+        self._hits = self._misses = self._evictions = 0
+
+    def get(self, number: int) -> T | None:
+        """Return the value of a record; None if it is not there."""
+        value = self._values.get(number)
+        if value is None:
+            self._misses += 1
+        else:
+            self._hits += 1
+        return value
+
+    @property
+    def usage(self) -> CacheUsage:
+        """What it holds, and how often it helped."""
+        return CacheUsage(len(self._values), self.bytes, self._room, self._hits, self._misses, self._evictions)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -33,6 +49,7 @@ class RecordCache(Generic[T]):
         self._drop(number)
         while self._weights and (len(self._weights) >= self._most or self.bytes + weight > self._room):
             self._drop(next(iter(self._weights)))
+            self._evictions += 1
         self._values[number] = value
         self._weights[number] = weight
         self.bytes += weight

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from arraystore._chunks.cache_usage import CacheStats
 from arraystore._config import RepositoryConfig
 from arraystore._context import Context
 from arraystore._format.ids import id_to_text
@@ -43,6 +44,13 @@ class RepositoryBase:
     def authorized_virtual_container_prefixes(self) -> set[str]:
         """URL prefixes that virtual chunks may be read from."""
         return set(self._context.containers.prefixes)
+
+    def cache_stats(self) -> CacheStats:
+        """Return what the caches of this repository hold in this process, and how often they helped.
+
+        No request is made.  All sessions of this object share its caches; forks have their own.
+        """
+        return self._context.cache_stats()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.storage.location}>"

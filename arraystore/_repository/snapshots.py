@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -11,18 +10,15 @@ from arraystore._context import Context
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import SnapshotId, id_from_text, id_to_text
 from arraystore._format.record import decode_note
-from arraystore._format.repository_log import FIRST_BRANCH, Tag
-from arraystore._history.detached_snapshots import read_detached
-from arraystore._history.missing_objects import check_still_kept
+from arraystore._format.repository_log import Tag
+from arraystore._history.snapshot_lookup import find, find_outside_logs, load_by_id
 from arraystore._history.time_travel import microseconds_of, nearer, newest_until
-from arraystore._log.ancestry import Place, ancestry, find_expired, find_snapshot
-from arraystore._log.loading import Tip, load_checkpoint, load_tip
-from arraystore._log.state import SnapshotState
+from arraystore._log.ancestry import ancestry
+from arraystore._log.loading import Tip, load_checkpoint
 from arraystore.errors import (
     InvalidInputError,
     ObjectNotFoundError,
     RefNotFoundError,
-    SnapshotExpiredError,
     SnapshotNotFoundError,
 )
 
@@ -73,7 +69,7 @@ async def load_snapshot(
     if tag is not None:
         return await _load_tagged(context, tag)
     assert snapshot_id is not None
-    return await _load_by_id(context, SnapshotId(id_from_text(snapshot_id)))
+    return await load_by_id(context, SnapshotId(id_from_text(snapshot_id)))
 
 
 async def load_snapshot_as_of(
@@ -96,9 +92,9 @@ async def lookup_snapshot(context: Context, snapshot_id: str) -> SnapshotInfo:
     """Return the row of a snapshot in the history."""
     identifier = SnapshotId(id_from_text(snapshot_id))
     try:
-        return snapshot_info((await _find(context, identifier)).row)
+        return snapshot_info((await find(context, identifier)).row)
     except SnapshotNotFoundError:
-        state = await _find_outside_logs(context, identifier)
+        state = await find_outside_logs(context, identifier)
         if state is None:
             raise
         return snapshot_info(SnapshotRow(state.sequence, state.snapshot, state.parent, state.time, state.note))
@@ -120,80 +116,3 @@ async def _load_tagged(context: Context, tag: str) -> Tip:
     except ObjectNotFoundError:
         await read_tag(context, tag)  # which may have been deleted, and collected
         raise
-
-
-async def _load_by_id(context: Context, snapshot: SnapshotId) -> Tip:
-    try:
-        return await _load_at(context, await _find(context, snapshot))
-    except SnapshotNotFoundError:
-        state = await _find_outside_logs(context, snapshot)
-        if state is None:
-            raise
-        return Tip(state, {})
-
-
-async def _load_at(context: Context, place: Place) -> Tip:
-    """Load the snapshot at a place of a log."""
-    log, row = context.log(place.branch), place.row
-    try:
-        return await load_tip(log, place.hint, at=row.sequence, snapshot=row.id)
-    except ObjectNotFoundError:  # snapshots before a reset are in the log as long as their records
-        await check_still_kept(context, place.branch, row.sequence, row.id)
-        raise
-
-
-async def _find_outside_logs(context: Context, snapshot: SnapshotId) -> SnapshotState | None:
-    """Return a snapshot that no log has: it is on no branch, or was tagged while it expired."""
-    state = await read_detached(context, snapshot)
-    if state is not None:
-        return state
-    table = await context.repository_log.table()
-    origins = [tag.origin for tag in table.tags.values() if tag.snapshot == snapshot]
-    for name, row in sorted(table.branches.items()):
-        tip = None if row.deleted else await _newest_or_none(context, name)
-        life = None if tip is None or tip.state.snapshot != snapshot else tip.state.life
-        if life is not None and life.origin is not None and life.expired < life.start:
-            origins.append(life.origin)
-    for origin in origins:
-        state = await load_checkpoint(context.storage, origin.checkpoint)
-        if state.snapshot == snapshot:
-            return state
-    return None
-
-
-async def _find(context: Context, snapshot: SnapshotId) -> Place:
-    """Find a snapshot in any log; if that of main has it, without requests for the others."""
-    branches = [FIRST_BRANCH]
-    for branch in branches:
-        tip = await _newest_or_none(context, branch)
-        place = None if tip is None else await find_snapshot(context.log(branch), tip, snapshot)
-        if place is not None:
-            return place
-        if branch == FIRST_BRANCH:
-            branches += sorted((await context.repository_log.table()).branches.keys() - {FIRST_BRANCH})
-    await _check_not_expired(context, snapshot, branches)
-    raise SnapshotNotFoundError(
-        f"there is no snapshot {id_to_text(snapshot)} on any of the branches {', '.join(branches)}; if there was "
-        "one, it has expired"
-    )
-
-
-async def _check_not_expired(context: Context, snapshot: SnapshotId, branches: Iterable[str]) -> None:
-    """Check that a snapshot has not expired, as far as the remaining records tell."""
-    for branch in branches:
-        tip = await _newest_or_none(context, branch)
-        row = None if tip is None else await find_expired(context.log(branch), tip, snapshot)
-        if row is not None and tip is not None:
-            raise SnapshotExpiredError(
-                f"snapshot {id_to_text(snapshot)} has expired: it was committed to branch {branch!r} as record "
-                f"{row.sequence}, and expire_snapshots has removed the records up to "
-                f"{tip.state.life.expired} from history; ancestry lists the remaining snapshots"
-            )
-
-
-async def _newest_or_none(context: Context, branch: str) -> Tip | None:
-    """Return the newest record of a log; None where the creator of the branch has not written its first one."""
-    try:
-        return await context.newest(branch)
-    except RefNotFoundError:
-        return None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ from arraystore.errors import InvalidInputError, NotFoundError, RefNotFoundError
 
 if TYPE_CHECKING:
     from arraystore import Repository, Session, SnapshotInfo
-    from arraystore.storage import Storage
+    from arraystore.storage import CountingStorage, Counts, Storage
 
 KINDS = ("branch", "tag", "snapshot")
 
@@ -54,11 +56,32 @@ class ResolvedRef:
         return self.name if self.kind == "snapshot" else None
 
 
+_counters: ContextVar[list[CountingStorage] | None] = ContextVar("arraystore_cli_counters", default=None)
+"""Storages opened since `count_requests`, None unless requests are counted."""
+
+
 def open_storage(url: str) -> Storage:
     """Create the storage of a URL."""
-    from arraystore.storage import storage_from_url
+    from arraystore.storage import CountingStorage, storage_from_url
 
-    return storage_from_url(url)
+    storage, counters = storage_from_url(url), _counters.get()
+    if counters is None:
+        return storage
+    counters.append(CountingStorage(storage, log=False))
+    return counters[-1]
+
+
+@contextmanager
+def count_requests() -> Iterator[Callable[[], Counts]]:
+    """Count the requests to storages that are opened within the block; yields a function that returns the counts."""
+    from arraystore.storage import Counts
+
+    counters: list[CountingStorage] = []
+    token = _counters.set(counters)
+    try:
+        yield lambda: sum((each.counts for each in counters), Counts())
+    finally:
+        _counters.reset(token)
 
 
 def open_repository(url: str) -> Repository:

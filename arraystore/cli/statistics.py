@@ -26,12 +26,20 @@ def stat(
     snapshots: Annotated[
         int, typer.Option("--snapshots", "-n", metavar="N", min=0, help="Analyse the newest N snapshots.")
     ] = 10,
+    requests: Annotated[
+        bool,
+        typer.Option("--requests", help="Show what reading commands cost: requests and bytes."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show storage statistics: objects by kind, live fraction of packs, sizes of arrays and snapshots.
 
-    Objects and packs are those of the whole repository.
+    Objects and packs are those of the whole repository. With --requests, show instead what commands that read cost in
+    this repository: requests by kind, and bytes. Each is run once, as by a new process; nothing is written.
     """
+    if requests:
+        _print_costs(url, branch, snapshots, as_json)
+        return
     statistics = open_repository(url).statistics(branch=branch, limit=snapshots)
     if as_json:
         print_json(statistics)
@@ -47,6 +55,16 @@ def stat(
         if table is not None:
             console.print(table)
         console.print()
+
+
+def _print_costs(url: str, branch: str, snapshots: int, as_json: bool) -> None:
+    from arraystore.cli.request_costs import cost_table, measure_costs
+
+    costs = measure_costs(url, branch, lambda: open_repository(url).statistics(branch=branch, limit=snapshots))
+    if as_json:
+        print_json(costs)
+    else:
+        make_console().print(cost_table(costs))
 
 
 def _objects(statistics: RepositoryStatistics) -> Table:

@@ -124,6 +124,35 @@ def test_ops_tell_what_was_done_newest_first(cli: Cli, made: Made) -> None:
     assert f"NewCommit           branch: main, snapshot: {made.tip}, message: more rain" in lines[3]
 
 
+def test_stat_tells_the_requests_and_bytes_of_commands_by_kind(cli: Cli, made: Made) -> None:
+    commit(made.open(), "noise", make_noise)
+    made.open().wait_for_maintenance()
+    found = cli("stat", made.url, "--requests", "--json").json
+    costs = {each["command"]: each for each in found}
+    commands = ["branch list", "log -n 10", "show", "tree --quick", "tree", "stat", "a chunk of /noise"]
+    assert list(costs) == commands
+    for each in found:
+        assert each["total"] == sum(count for kind, count in each["requests"].items() if kind != "sync")
+        assert each["total"] > 0
+        assert each["bytes_read"] > 0
+        assert not {"put", "put_if_absent", "delete"} & set(each["requests"])
+        assert each["bytes_written"] == 0
+    (pack,) = [data for path, data in made.files().items() if "/chunks/" in path]
+    assert costs["a chunk of /noise"]["bytes_read"] >= len(pack)
+    assert costs["tree"]["total"] >= costs["tree --quick"]["total"]
+    assert costs["stat"]["requests"]["list"] >= 1
+    assert found == cli("stat", made.url, "--requests", "--json").json  # nothing is remembered from run to run
+    shown = cli("stat", made.url, "--requests").out.splitlines()
+    assert shown[0].split() == ["command", "GET", "LIST", "HEAD", "requests", "read"]
+    row = next(line for line in shown if line.startswith("tree --quick"))
+    assert row.split()[2] == str(costs["tree --quick"]["requests"]["get"])
+    assert "no branch 'none'" in cli("stat", made.url, "--requests", "--branch", "none", code=1).err
+
+
+def test_stat_tells_requests_of_a_repository_without_chunks_in_packs(cli: Cli, made: Made) -> None:
+    assert [each["command"] for each in cli("stat", made.url, "--requests", "--json").json][-1] == "stat"
+
+
 def test_stat_tells_what_takes_how_much(cli: Cli, made: Made) -> None:
     commit(made.open(), "noise", make_noise)
     found = cli("stat", made.url, "--json").json

@@ -14,6 +14,7 @@ READING = [
     "tree URL",
     "ls URL climate/north",
     "stat URL",
+    "stat URL --requests",
     "ops URL",
     "verify URL --level chunks",
     "repair URL --dry-run",

@@ -35,6 +35,7 @@ from tests.commit.support import (
 )
 from tests.keys import id_of, log_of, logged, record
 from tests.maintenance.verification.support import about, copied, verified
+from tests.seams import context_of
 
 LAST = 70
 
@@ -265,7 +266,7 @@ def test_who_has_seen_the_newest_records_notices_that_they_are_lost(whole: Stora
     taken = {key: bytes(inner.get_sync(key)) for key in (record(inner, tip - back) for back in range(lost))}
     for key in taken:
         delete(inner, key)
-    log = follower._context.log("main")
+    log = context_of(follower).log("main")
     with pytest.raises(LogHoleError, match=f"{tip - lost + 1:012d}.*has seen record {tip}"):
         run(load_tip(log, run(log.hint())))
     for key, data in taken.items():
