@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from arraystore._chunks.cells import Cells, shared
-from arraystore._format.box import MAX_VOLUME, Box, bounding_box
+from arraystore._format.box import MAX_VOLUME, Box, bounding_box, hull_of
 from arraystore._format.manifest import decode_presence, encode_presence
 from arraystore._format.types import Bools, Int64s
 from arraystore._format.wire import read_tuple
@@ -90,12 +90,12 @@ class ReadCells:
 
     def add_box(self, box: Box) -> None:
         """Add a box."""
-        if self.whole or not self._fits(len(box.low)) or any(_contains(known, box) for known in self.boxes):
+        if self.whole or not self._fits(len(box.low)) or any(known.encloses(box) for known in self.boxes):
             return
-        self.boxes = [known for known in self.boxes if not _contains(box, known)]
+        self.boxes = [known for known in self.boxes if not box.encloses(known)]
         self.boxes.append(box)
         if len(self.boxes) > MAX_BOXES:
-            self.boxes = [_hull(self.boxes)]
+            self.boxes = [hull_of(self.boxes)]
         if self.boxes[-1].volume > MAX_VOLUME:
             self.add_all()
 
@@ -169,7 +169,7 @@ class ReadCells:
             if not around.intersects(cells.box):
                 continue
             if cells.numbers is None:  # such a box may be large, but what both have is not larger than what was written
-                cells = Cells(_intersection(around, cells.box), None)  # noqa: PLW2901
+                cells = Cells(around.intersection(cells.box), None)  # noqa: PLW2901
             coords = cells.coords()
             numbers = np.arange(len(coords), dtype=np.int64) if cells.numbers is None else cells.numbers
             coords >>= self.level
@@ -252,23 +252,7 @@ def _inside(box: Box, coords: Int64s) -> Bools:
     return inside
 
 
-def _contains(outer: Box, inner: Box) -> bool:
-    return all(a <= b for a, b in zip(outer.low, inner.low, strict=True)) and all(
-        a >= b for a, b in zip(outer.high, inner.high, strict=True)
-    )
-
-
 def _scaled(box: Box, level: int) -> Box:
     """Return the chunks in a box of blocks."""
     low = tuple([start << level for start in box.low])
     return Box(low, tuple([min(end << level, MAX_VOLUME) for end in box.high]))
-
-
-def _intersection(box: Box, other: Box) -> Box:
-    return Box(tuple(map(max, box.low, other.low)), tuple(map(min, box.high, other.high)))
-
-
-def _hull(boxes: Sequence[Box]) -> Box:
-    lows = zip(*[box.low for box in boxes], strict=True)
-    highs = zip(*[box.high for box in boxes], strict=True)
-    return Box(tuple(map(min, lows)), tuple(map(max, highs)))

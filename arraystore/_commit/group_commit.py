@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,15 @@ _MOST_REFUSALS = 100
 _STALE = 10.0
 """Seconds after which a process looks at the log before its first attempt, which would probably lose."""
 
+_STALE_IN_A_CROWD = 1.0
+"""The same where others commit: what is proposed for an old record can be taken by few later ones."""
+
+_CROWDED_FOR = 16
+"""Newest records among which one that processes shared means that they contend for the branch."""
+
+_UNSEEING = 16
+"""Records of its own after which a process looks for intents again: whoever always wins sees nobody who waits."""
+
 _SHORT_TRIES = 2
 """Races that a transaction may lose before it is proposed, where the queue of intents is empty."""
 
@@ -50,7 +60,8 @@ class GroupCommitter:
 
     `start` runs a coroutine in the background, `tidy` one that may as well fail. `newest` returns the newest record
     that this process knows. `after` is told of every record written: its tip, and whether change logs are outside of
-    its body. `age` returns for how many seconds nobody here has looked at the branch.
+    its body. `age` returns for how many seconds nobody here has looked at the branch, `seen` is told of records that
+    were read.
     """
 
     def __init__(
@@ -60,6 +71,7 @@ class GroupCommitter:
         newest: Callable[[], Tip | None],
         after: Callable[[Tip, bool], None],
         age: Callable[[], float],
+        seen: Callable[[Tip], None],
         tidy: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self.log = log
@@ -67,10 +79,12 @@ class GroupCommitter:
         self._newest = newest
         self._after = after
         self._age = age
+        self._seen = seen
         self._lock = threading.Lock()
         self.intents = None if log.storage.cheap_probes else intent_queue.IntentQueue(log, after, tidy, self._lock)
         self._proposed = False
-        self._own = -1
+        self._own: deque[int] = deque(maxlen=_CROWDED_FOR)
+        self._unseen = 0  # records of its own since the last listing
         self._backoff = Backoff(log.environment)
         self._waiting: list[Request] = []
         self._leading = False
@@ -127,6 +141,8 @@ class GroupCommitter:
                     return
             try:
                 self._followed = tip = await self._round(requests, await self._start_from(tip, requests))
+                if self.intents is not None:  # else a look costs less than a verdict that leaves out what is newer
+                    self._seen(tip)
             except BaseException as error:
                 with self._lock:
                     for request in requests:
@@ -192,19 +208,33 @@ class GroupCommitter:
             return tip
         intents = self.intents
         if intents is not None:
-            looks = self._age() > _STALE or self._is_crowded(tip)
-            return await self._follow(tip, await intents.look(tip)) if looks else tip
+            proposable = any(map(intents.accepts, requests))
+            busy = intents.busy or self._is_crowded(tip, _CROWDED_FOR if proposable else 1)
+            stale = self._age() > (_STALE_IN_A_CROWD if busy else _STALE)
+            if stale or (busy and not proposable) or (proposable and self._unseen >= _UNSEEING):
+                self._unseen = 0
+                return await self._follow(tip, await intents.look(tip))
+            intents.busy = busy  # who proposes looks thereafter: a look before would be one more
+            return tip
         if self._backoff.polite:
             await self._backoff.pause()
             return await self._follow(tip, await self.log.newer(tip.sequence))
         return tip
 
-    def _is_crowded(self, tip: Tip) -> bool:
-        """Tell whether others shared the newest record, so that there probably are intents."""
-        body = tip.bodies.get(tip.sequence)
-        if body is None or tip.sequence == self._own:
+    def _is_crowded(self, tip: Tip, newest: int) -> bool:
+        """Tell whether writers of several processes shared one of the newest records, so that there probably are
+        intents.
+
+        Not the newest one alone: whoever gets a record in between would go on without them, and leave them behind.
+        """
+        numbers = range(tip.sequence, tip.sequence - newest, -1)
+        return any(self._is_shared(number, tip.bodies.get(number)) for number in numbers)
+
+    def _is_shared(self, number: int, body: bytes | None) -> bool:
+        """Tell whether a record commits transactions of several processes."""
+        if body is None or number in self._own:
             return False
-        entry = self.log.decode(tip.sequence, body)
+        entry = self.log.decode(number, body)
         return isinstance(entry, Commit) and len(entry.transactions) > 1
 
     async def _propose(self, intents: IntentQueue, requests: Sequence[Request], tip: Tip) -> Tip:
@@ -276,7 +306,7 @@ class GroupCommitter:
         if intents is None or not any(intents.accepts(request) for request in members):
             await self._backoff.pause()  # before looking: what is known before a pause is out of date after it
             return await self.log.tip(tip.sequence + 1)
-        newest = await intents.look(tip)
+        newest, self._unseen = await intents.look(tip), 0
         intents.busy = intents.busy or any(request.attempts >= _SHORT_TRIES for request in members)
         return newest
 
@@ -311,7 +341,8 @@ class GroupCommitter:
     def _acknowledge(self, batch: Batch, members: Sequence[Request], body: bytes) -> Tip:
         step = batch.step()
         moved = batch.tip.followed_by(step.after, body)
-        self._own = moved.sequence
+        self._own.append(moved.sequence)
+        self._unseen += 1
         self._forget(members)
         try:
             self._after(moved, batch.large)

@@ -65,6 +65,10 @@ _FAILURES = 5
 _QUIET_PART, _POLLS = 0.6, 0.2
 """Parts of a leader's turn: for how long nobody looks after a record, and how long between two looks."""
 
+_SLOWING = 0.3
+"""Part of the time since the last record that passes at least between two looks: who waits for long looks less often,
+so that waiting takes no processor from those who are waited for."""
+
 _WAIT = 3.0
 """Turns without a record after which the second of the queue stops waiting for the first."""
 
@@ -282,8 +286,9 @@ class IntentQueue:
             return
         pace = self._pace
         quiet = self._progress + _QUIET_PART * pace.turn - self._now()
-        await self.log.environment.sleep(min(max(quiet, _POLLS * pace.turn), max(turn - self._now(), 0.0)))
-        await self._follow()
+        pause = max(quiet, _POLLS * pace.turn, _SLOWING * (self._now() - self._progress))
+        await self.log.environment.sleep(min(pause, max(turn - self._now(), 0.0)))
+        await self._follow(mine)
 
     def _turn(self, mine: TrackedIntent) -> float:
         """Return from when on this process leads, unless something happens before."""
@@ -302,10 +307,10 @@ class IntentQueue:
 
     # -- following the log --------------------------------------------------------------------------------------
 
-    async def _follow(self) -> bool:
-        """Read on for as long as there are records; tells whether there was one."""
+    async def _follow(self, mine: TrackedIntent) -> bool:
+        """Read on for as long as there are records and a verdict is to come; tells whether there was one."""
         moved = 0
-        while self._at.sequence < self._limit:
+        while self._waits(mine) and self._at.sequence < self._limit:
             began = self._now()
             try:
                 await self.log.read(self._at.sequence + 1)
@@ -394,7 +399,7 @@ class IntentQueue:
             if body is not None:
                 self._finish_record(batch, body, tidied)
                 return
-            if not await self._follow():
+            if not await self._follow(mine):
                 await self._contradict()
             else:
                 self._finish_refused(batch, tidied)

@@ -47,6 +47,16 @@ class IssuedFork:
         return self.sent or (fork is not None and fork.has_uncommitted_changes)
 
 
+@dataclass
+class CachedView:
+    """A view of uncommitted changes, and what it shows."""
+
+    changes: ChangeSet
+    version: int
+    """Version of the change set."""
+    view: UncommittedView
+
+
 @dataclass(eq=False)
 class ForkLedger:
     """The forks that a session has issued."""
@@ -55,8 +65,8 @@ class ForkLedger:
     """Changes merged so far."""
     issued: dict[int, IssuedFork] = field(default_factory=dict)
     """Forks not merged yet, by epoch."""
-    view: tuple[ChangeSet, int, UncommittedView] | None = None
-    """The uncommitted changes that forks read, with their change set and its version."""
+    view: CachedView | None = None
+    """The uncommitted changes that forks read."""
     reported: set[int] = field(default_factory=set)
     """Epochs of forks that a warning has named."""
     rebased: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from operator import add, le, lt
 from typing import Any
@@ -88,6 +89,12 @@ class Box:
         """Return whether all cells of another box are in the box."""
         return all(map(le, self.low, other.low)) and all(map(le, other.high, self.high))
 
+    def intersection(self, other: Box) -> Box:
+        """Return the box that two overlapping boxes share."""
+        if self == other:
+            return self
+        return Box(tuple(map(max, self.low, other.low)), tuple(map(min, self.high, other.high)))
+
     def inside(self, coords: Int64s) -> Bools:
         """Return which cells are in the box, shape (n, d) to (n,)."""
         low, high = np.array(self.low, dtype=np.int64), np.array(self.high, dtype=np.int64)
@@ -113,6 +120,13 @@ class Box:
         if box.volume > MAX_VOLUME:
             raise FormatError(name, "a box must have < 2**63 cells")
         return box
+
+
+def hull_of(boxes: Sequence[Box]) -> Box:
+    """Return the smallest box around boxes."""
+    lows = zip(*[box.low for box in boxes], strict=True)
+    highs = zip(*[box.high for box in boxes], strict=True)
+    return Box(tuple(map(min, lows)), tuple(map(max, highs)))
 
 
 def bounding_box(coords: Int64s) -> Box:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NewType, TypeVar
 
 import numpy as np
@@ -37,6 +38,7 @@ _MAX_TIME = (1 << 48) - 1
 _RANDOM_BYTES = 6
 
 
+@lru_cache(maxsize=1024)
 def id_to_text(identifier: bytes) -> str:
     """Encode an identifier in Crockford base32, most significant character first.
 

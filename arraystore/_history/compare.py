@@ -35,6 +35,17 @@ _CLOCKS_DIFFER = 30 * 60 * 1000
 """Milliseconds between two clocks at most: object stores refuse requests whose clock is a quarter of an hour off."""
 
 
+@dataclass(frozen=True)
+class NodeMove:
+    """Move of a node."""
+
+    before: str
+    """Path in the first snapshot."""
+    after: str
+    """Path in the second one."""
+    kind: NodeKind
+
+
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """Changes that lead from one snapshot to another."""
@@ -45,8 +56,8 @@ class Comparison:
     """Nodes that only the first one has."""
     updated: tuple[Node, ...]
     """Nodes that both have with different metadata, as the second one has them."""
-    moved: tuple[tuple[str, str, NodeKind], ...]
-    """Path before and after, and kind, of moved nodes, without those that only moved along with a group.
+    moved: tuple[NodeMove, ...]
+    """Moved nodes, without those that only moved along with a group.
 
     A node that stays while a group above it moves is listed with one path twice.
     """
@@ -74,8 +85,15 @@ class _Changed:
         return changed
 
 
-async def compare(before: SnapshotState, after: SnapshotState, manifests: ManifestCache, log_of: LogOf) -> Comparison:
-    """Compare two snapshots of any branches, in any order.
+async def compare(
+    before: SnapshotState,
+    after: SnapshotState,
+    manifests: ManifestCache,
+    log_of: LogOf,
+    *,
+    whole: tuple[SnapshotState, SnapshotState] | None = None,
+) -> Comparison:
+    """Compare two snapshots of any branches, in any order, or nodes of two `whole` snapshots.
 
     Change logs are read only where references differ as they do after a compaction.
     """
@@ -88,7 +106,7 @@ async def compare(before: SnapshotState, after: SnapshotState, manifests: Manife
     await chunks.fetch([(layers, node.layers) for layers, node in pairs])
     parts = await asyncio.gather(*(chunks.changed(layers, node.layers) for layers, node in pairs))
     doubtful = any(changed.doubtful.any() for changed in parts)
-    touched = await cells_touched(log_of, before, after) if doubtful else {}
+    touched = await cells_touched(log_of, *(whole or (before, after))) if doubtful else {}
     changed = [
         part.without_moved(touched[node.id]) if node.id in touched else part.coords
         for (_, node), part in zip(pairs, parts, strict=True)
@@ -102,7 +120,7 @@ async def compare(before: SnapshotState, after: SnapshotState, manifests: Manife
     )
 
 
-def _moves(kept: Sequence[tuple[Node, Node]]) -> Iterator[tuple[str, str, NodeKind]]:
+def _moves(kept: Sequence[tuple[Node, Node]]) -> Iterator[NodeMove]:
     """Yield the moves that lead from one hierarchy to the other, as a transaction would have them."""
     if all(was.path == now.path for was, now in kept):
         return
@@ -110,7 +128,7 @@ def _moves(kept: Sequence[tuple[Node, Node]]) -> Iterator[tuple[str, str, NodeKi
     for was, now in sorted(kept, key=lambda pair: (pair[0].path.count("/"), pair[0].path)):
         along = taken_along(was.path, groups) if groups else None
         if now.path != (was.path if along is None else along):
-            yield was.path, now.path, now.kind
+            yield NodeMove(was.path, now.path, now.kind)
             if now.kind == NodeKind.GROUP:
                 groups[was.path] = now.path
 

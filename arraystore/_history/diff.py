@@ -132,8 +132,8 @@ def diff_of(comparison: Comparison) -> Diff:
     for name, nodes in (("new", comparison.created), ("deleted", comparison.deleted), ("updated", comparison.updated)):
         for node in nodes:
             _add(diff, name, node.kind, node.path)
-    for was, now, _ in comparison.moved:
-        diff.moved_nodes["/" + was] = "/" + now
+    for move in comparison.moved:
+        diff.moved_nodes["/" + move.before] = "/" + move.after
     for node, coords in comparison.chunks:
         _add_chunks(diff, node, coords)
     return diff

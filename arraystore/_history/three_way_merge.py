@@ -67,8 +67,10 @@ async def transplant(base: SnapshotState, ours: SnapshotState, tip: SnapshotStat
     manifests = context.manifests
     wanted = _visible(await compare(base, ours, manifests, context.log))
     merge = _Merge(base, ours, tip, wanted, context.environment.new_id)
-    theirs = await compare(*merge.pair(base, merge.interesting()), manifests, context.log)
-    other = await compare(*merge.pair(ours, merge.doubtful(theirs)), manifests, context.log)
+    first, second = merge.pair(base, merge.interesting())
+    theirs = await compare(first, second, manifests, context.log, whole=(base, tip))
+    first, second = merge.pair(ours, merge.doubtful(theirs))
+    other = await compare(first, second, manifests, context.log, whole=(ours, tip))
     merge.compared(theirs, other)
     merged = Transplant()
     for step in (merge.deletions, merge.moves, merge.creations, merge.updates):
@@ -79,18 +81,29 @@ async def transplant(base: SnapshotState, ours: SnapshotState, tip: SnapshotStat
     if merged.conflicts:
         return merged
     bound = asyncio.Semaphore(_REQUESTS)
-    reading = [references_at(manifests, node.layers, coords, bound) for _, node, coords in cells]
-    for (identifier, _, _), references in zip(cells, await asyncio.gather(*reading), strict=True):
-        merged.chunks[identifier] = references
+    reading = [references_at(manifests, each.source.layers, each.coords, bound) for each in cells]
+    for each, references in zip(cells, await asyncio.gather(*reading), strict=True):
+        merged.chunks[each.target] = references
     return merged
 
 
 def _visible(wanted: Comparison) -> Comparison:
     """Leave out reserved keys: the progress of streams belongs to their branch, not to a change."""
-    moved = tuple(move for move in wanted.moved if not is_hidden(move[0]) and not is_hidden(move[1]))
+    moved = tuple(move for move in wanted.moved if not is_hidden(move.before) and not is_hidden(move.after))
     chunks = tuple((node, coords) for node, coords in wanted.chunks if not is_hidden(node.path))
     created, deleted, updated = (tuple(visible(p, "")) for p in (wanted.created, wanted.deleted, wanted.updated))
     return Comparison(created, deleted, updated, moved, chunks)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """Chunks that a node of the tip gets."""
+
+    target: NodeId
+    """Node of the tip."""
+    source: Node
+    """Node of ours whose chunks they are."""
+    coords: Int64s
 
 
 @dataclass(eq=False)
@@ -180,13 +193,14 @@ class _Merge:
     def moves(self, merged: Transplant) -> None:
         """Move nodes that ours has elsewhere."""
         kind = ConflictType.MoveOperationCannotBeRebased
-        for was, now, what in self.wanted.moved:
-            node = self.base.nodes[node_key(was, what)]
+        for move in self.wanted.moved:
+            was, now = move.before, move.after
+            node = self.base.nodes[node_key(was, move.kind)]
             twin = self.twin(node)
             if twin is None:
                 merged.conflicts.append(_conflict(kind, node, f"ours moves it to {'/' + now!r}, theirs deleted it"))
             elif twin.path == was:
-                merged.nodes.append(NodeChange(Operation.MOVED, twin.id, was, what, {}, now))
+                merged.nodes.append(NodeChange(Operation.MOVED, twin.id, was, move.kind, {}, now))
             elif twin.path != now:
                 merged.conflicts.append(_conflict(kind, twin, f"ours moves it from {'/' + was!r} to {'/' + now!r}"))
 
@@ -241,12 +255,12 @@ class _Merge:
 
     # -- chunks ---------------------------------------------------------------------------------------------
 
-    def cells(self, merged: Transplant) -> list[tuple[NodeId, Node, Int64s]]:
-        """Return nodes of the tip, the nodes of ours that they get chunks of, and the coordinates."""
-        wanted: list[tuple[NodeId, Node, Int64s]] = []
+    def cells(self, merged: Transplant) -> list[_Cells]:
+        """Return the chunks that nodes of the tip get."""
+        wanted: list[_Cells] = []
         for node, coords in self.wanted.chunks:
             if node.id in self._made:
-                wanted.append((self._made[node.id], node, coords))
+                wanted.append(_Cells(self._made[node.id], node, coords))
             before, twin = self.base.by_id(node.id), self.twin(node)
             if before is None:
                 continue
@@ -260,7 +274,7 @@ class _Merge:
                 detail = "both changed these chunks"
                 merged.conflicts.append(_conflict(ConflictType.ChunkDoubleUpdate, twin, detail, collisions))
             elif len(free := coords[~self._taken(node.id, coords)]):
-                wanted.append((twin.id, node, free))
+                wanted.append(_Cells(twin.id, node, free))
         return wanted
 
 

@@ -14,7 +14,6 @@ from itertools import pairwise
 from arraystore._chunks.cells import Cells
 from arraystore._format.ids import NodeId, SnapshotId
 from arraystore._format.record import Commit, Rewrite
-from arraystore._format.transaction import Operation, TransactionLog
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.footprint import Footprint
 from arraystore._log.loading import Passed, load_checkpoint, passed_between
@@ -39,14 +38,15 @@ class _UnrelatedError(Exception):
 
 
 async def cells_touched(log_of: LogOf, before: SnapshotState, after: SnapshotState) -> dict[NodeId, list[Cells]]:
-    """Return the cells written between two snapshots, by id of nodes with compacted chunks.
+    """Return the cells written between two snapshots, by id of nodes of both with compacted chunks.
 
     There are none if the snapshots are unrelated or the records between them have expired: then every difference
     counts.
     """
     try:
         stretches = await _way(log_of, before, after)
-        moved = set[NodeId]().union(*await asyncio.gather(*map(_compacted, stretches)))
+        moved = set[NodeId]().union(*await asyncio.gather(*map(_compacted, stretches))) & before.keys.keys()
+        moved &= after.keys.keys()
         if not moved:
             return {}
         footprints = await asyncio.gather(*map(_footprint, stretches))
@@ -126,22 +126,13 @@ async def _footprint(stretch: _Stretch) -> Footprint:
     footprint = Footprint()
     snapshot, parent = stretch.older.snapshot, stretch.older.parent
     for transaction, log, _ in _between(passed, snapshot, stretch.newer.snapshot):
-        if (
-            not follows(transaction, snapshot, parent)
-            or not _changed(log) <= stretch.older.keys.keys() | footprint.nodes.keys()
-        ):
+        if not follows(transaction, snapshot, parent):
             raise _UnrelatedError
         footprint.add(stretch.older, transaction.id, log)
         snapshot, parent = transaction.id, transaction.parent
     if snapshot != stretch.newer.snapshot:
         raise _UnrelatedError
     return footprint
-
-
-def _changed(log: TransactionLog) -> set[NodeId]:
-    """Return the nodes that a transaction changes, and does not create."""
-    created = {change.id for change in log.nodes if change.operation == Operation.CREATED}
-    return ({change.id for change in log.nodes} | {chunk.node for chunk in log.chunks}) - created
 
 
 def _between(passed: Sequence[Passed], older: SnapshotId, newer: SnapshotId) -> list[Resolved]:

@@ -5,6 +5,7 @@ All of them are functions of the log: any process that misses one can write it, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from arraystore._commit.prepare import upload
@@ -84,6 +85,7 @@ async def write_periodic(log: BranchLog, tip: Tip) -> SnapshotState | None:
         hint = None if checkpoint is None else Hint(checkpoint.sequence, checkpoint.id)
         state = (await load_tip(log, hint, at=target)).state
     identifier = CheckpointId(log.environment.new_id())
+    state = replace(state, pages=_consecutive(state.pages, tip.state.life.expired))
     pages = await _new_pages(log, state, identifier, tip.state.life.expired + 1)
     directory = _directory(state.pages, [page_ref(page) for page in pages])
     state = replace(state, pages=directory, checkpoint=CheckpointRef(target, identifier))
@@ -130,9 +132,10 @@ async def _new_pages(log: BranchLog, state: SnapshotState, identifier: Checkpoin
         refs.append(ref)
         level = 1
         while level < _HIGHEST_LEVEL and (refs[-1].index + 1) % LONG_SKIP == 0:
-            merged = await _merge(log, [r for r in refs if r.level == level][-LONG_SKIP:], by_ref)
+            group = [r for r in refs if r.level == level and r.index // LONG_SKIP == refs[-1].index // LONG_SKIP]
+            merged = await _merge(log, group, by_ref, shown)
             pages.append(merged)
-            refs = [*refs[:-LONG_SKIP], page_ref(merged)]
+            refs = [*(r for r in refs if r not in group), page_ref(merged)]
             by_ref[refs[-1]] = merged
             level += 1
     return pages
@@ -146,11 +149,22 @@ async def _rows_of_page(log: BranchLog, first: int, last: int, shown: int) -> li
         return await rows_of_records(log, max(first, shown), last)
 
 
-async def _merge(log: BranchLog, refs: list[PageRef], at_hand: dict[PageRef, HistoryPage]) -> HistoryPage:
+async def _page(log: BranchLog, ref: PageRef, shown: int) -> HistoryPage:
+    """Read a history page; a collection may have deleted it where no history shows anything of it."""
+    try:
+        return await read_page(log, ref)
+    except ObjectNotFoundError:
+        rows = await _rows_of_page(log, *page_span(ref.level, ref.index), shown)
+        return HistoryPage(log.branch, ref.level, ref.index, tuple(rows), ())
+
+
+async def _merge(
+    log: BranchLog, refs: Sequence[PageRef], at_hand: Mapping[PageRef, HistoryPage], shown: int
+) -> HistoryPage:
     rows: list[SnapshotRow] = []
     checkpoints: dict[int, CheckpointId] = {}
     for ref in refs:
-        page = at_hand.get(ref) or await read_page(log, ref)
+        page = at_hand.get(ref) or await _page(log, ref, shown)
         rows += page.rows
         checkpoints.update(page.checkpoints)
     last = refs[-1]
@@ -164,6 +178,16 @@ def page_ref(page: HistoryPage) -> PageRef:
     ids = [row.id for row in page.rows]
     nothing = SnapshotId(bytes(ID_BYTES))
     return PageRef(page.level, page.index, min(ids, default=nothing), max(ids, default=nothing))
+
+
+def _consecutive(pages: tuple[PageRef, ...], expired: int) -> tuple[PageRef, ...]:
+    """Return pages that follow each other, without the older ones before a gap of expired records."""
+    if covered(pages) < expired // LONG_SKIP * LONG_SKIP:
+        return ()
+    at = len(pages) - 1
+    while at > 0 and covered(pages[:at]) + 1 == page_span(pages[at].level, pages[at].index)[0]:
+        at -= 1
+    return pages[max(at, 0) :]
 
 
 def _directory(old: tuple[PageRef, ...], new: list[PageRef]) -> tuple[PageRef, ...]:

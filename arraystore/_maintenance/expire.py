@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from arraystore._concurrency import bounded
@@ -24,6 +25,8 @@ from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import ArrayStoreError, FormatError, ObjectNotFoundError, StorageError
 
 _TRIES = 10
+_NO_LIMIT = 1 << 62
+"""Beyond the number of any record."""
 
 Keeps = Callable[[Sequence[SnapshotRow]], set[SnapshotId]]
 """Called with the history of a branch, newest first; returns the ids of the snapshots to retain."""
@@ -209,15 +212,22 @@ class _Planning:
         gone = [row for row in every if goes(row)]
         if not gone:
             return None
+        unshown = [] if name in self._deleted_refs.branches else await _unshown(log, retained)
+        limit = min((row.sequence for row in unshown if row.time >= self._older_than), default=_NO_LIMIT)
+        gone = [row for row in gone if row.sequence < limit]
+        if not gone:
+            return None
         last_gone = max((row.sequence for row in gone if row.id not in old), default=retained.newest.life.expired)
         following = [row.sequence for row in rows if row.sequence > last_gone]
         # Rewrites behind the last expired snapshot expire with it, so that the base needs no layers that they replaced.
-        upto = max(min(following) - 1 if following else last_gone, retained.newest.life.expired)
+        upto = max(min([*following, limit]) - 1 if following else last_gone, retained.newest.life.expired)
         lost = {row.id for row in gone}
         left = [row for row in every if row.sequence <= upto and row.id not in lost]
         checkpoints = {row.id: checkpoint for row, checkpoint in retained.survivors.values()}
-        parents = retained.links | {row.id: row.parent for row in gone}
+        aside = {row.id: row.parent for row in unshown if row.sequence <= upto and row.id not in stay}
+        parents = retained.links | aside | {row.id: row.parent for row in gone}
         named = [each for end in retained.ends for each in (end.snapshot, end.parent) if each is not None]
+        named += [each for pair in aside.items() for each in pair if each is not None]
         return _Cut(log, upto, tuple(gone), tuple(left), checkpoints, parents, tuple(named))
 
 
@@ -234,21 +244,34 @@ def _is_first(row: SnapshotRow) -> bool:
 async def _rows(log: BranchLog, retained: RetainedHistory) -> list[SnapshotRow]:
     """Load the snapshots of the retained stretches of a log that have not expired yet, oldest first, each once."""
     by_id: dict[SnapshotId, SnapshotRow] = {}
-    pages = retained.newest.pages
     for stretch in retained.stretches:
-        at = stretch.first
-        for ref in pages:
-            first, last = page_span(ref.level, ref.index)
-            if last < at or first > stretch.last:
-                continue
-            page = await read_page(log, ref)
-            for row in page.rows:
-                if stretch.first <= row.sequence <= stretch.last:
-                    by_id[row.id] = row
-            at = last + 1
-        for row in await rows_of_records(log, at, stretch.last):
-            by_id[row.id] = row
+        by_id.update({row.id: row for row in await _rows_between(log, retained, stretch.first, stretch.last)})
     return sorted(by_id.values(), key=lambda row: row.sequence)
+
+
+async def _unshown(log: BranchLog, retained: RetainedHistory) -> list[SnapshotRow]:
+    """Load the snapshots of a log that no branch or tag shows, as before a reset.
+
+    A branch may be created there at the same time, and then shows them.
+    """
+    rows: list[SnapshotRow] = []
+    at = retained.newest.life.expired + 1
+    for stretch in sorted(retained.stretches):
+        with suppress(ObjectNotFoundError):  # a collection has seen that nobody shows them
+            rows += await _rows_between(log, retained, at, stretch.first - 1)
+        at = max(at, stretch.last + 1)
+    return rows
+
+
+async def _rows_between(log: BranchLog, retained: RetainedHistory, begin: int, end: int) -> list[SnapshotRow]:
+    """Load the snapshots of consecutive records from history pages, or from the records that are in none."""
+    rows: list[SnapshotRow] = []
+    for ref in retained.newest.pages if begin <= end else ():
+        first, last = page_span(ref.level, ref.index)
+        if begin <= last and first <= end:
+            rows += [row for row in (await read_page(log, ref)).rows if begin <= row.sequence <= end]
+            begin = last + 1
+    return rows + await rows_of_records(log, begin, end)
 
 
 async def _carry_out(scope: MaintenanceScope, cut: _Cut, tip: Tip) -> None:

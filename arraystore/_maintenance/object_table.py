@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,10 +12,20 @@ from arraystore._format.types import Bools, IdColumn, Int64s
 from arraystore.storage.protocol import ObjectInfo
 
 
-def columns_of(page: Sequence[ObjectInfo], prefix: str) -> tuple[IdColumn, Int64s, Bools]:
-    """Return the ids and sizes of a page of a listing below a prefix, and which of the ids are valid."""
+@dataclass(frozen=True, eq=False)
+class ObjectColumns:
+    """Objects of a page of a listing."""
+
+    ids: IdColumn
+    sizes: Int64s
+    valid: Bools
+    """Tells which of the ids are valid."""
+
+
+def columns_of(page: Sequence[ObjectInfo], prefix: str) -> ObjectColumns:
+    """Return the objects of a page of a listing below a prefix."""
     ids, valid = ids_from_texts([info.key[len(prefix) :] for info in page])
-    return ids, np.array([info.size for info in page], dtype=np.int64), valid
+    return ObjectColumns(ids, np.array([info.size for info in page], dtype=np.int64), valid)
 
 
 class ObjectTable:

@@ -58,24 +58,20 @@ async def pack_use(reader: ChunkReader, state: SnapshotState, own_object: int) -
 
     A pack of one chunk of at least `own_object` bytes is an object of its own.
     """
-    tables: list[tuple[IdColumn, Int64s]] = []
-    single = 0
+    parts: list[PackUse] = []
     placed = [(node.layers, number) for node in state.nodes.values() for number in range(len(node.layers))]
     manifests = manifests_of(reader, [layers[number] for layers, number in placed])
     for layers, number in placed:
         manifest = await anext(manifests)
         shown = await find_visible(reader.manifests, layers[number], manifest, layers[number + 1 :])
         at = np.flatnonzero(shown & (manifest.source < manifest.pack_count))
-        ids, used, alone = _use_of(manifest, at, own_object)
-        single += alone
-        tables.append((ids, used))
-        if len(tables) >= _MANIFESTS_AT_ONCE:
-            tables = [_summed(tables)]
-    ids, used = _summed(tables)
-    return PackUse(ids, used, single)
+        parts.append(_use_of(manifest, at, own_object))
+        if len(parts) >= _MANIFESTS_AT_ONCE:
+            parts = [_summed(parts)]
+    return _summed(parts)
 
 
-def _use_of(manifest: Manifest, at: Int64s, own_object: int) -> tuple[IdColumn, Int64s, int]:
+def _use_of(manifest: Manifest, at: Int64s, own_object: int) -> PackUse:
     count = manifest.pack_count
     source = manifest.source[at].astype(np.int64)
     length = manifest.length[at].astype(np.int64)
@@ -83,16 +79,16 @@ def _use_of(manifest: Manifest, at: Int64s, own_object: int) -> tuple[IdColumn, 
     chunks = np.bincount(source, minlength=count)
     single = (chunks == 1) & (used >= padded_size(own_object)) & (manifest.extents == used)
     rest = (chunks > 0) & ~single
-    return ids_of(manifest.packs)[rest], used[rest], int(single.sum())
+    return PackUse(ids_of(manifest.packs)[rest], used[rest], int(single.sum()))
 
 
-def _summed(tables: Sequence[tuple[IdColumn, Int64s]]) -> tuple[IdColumn, Int64s]:
-    """Merge tables, summing the bytes of each id."""
-    if not tables:
-        return ids_of(b""), np.empty(0, dtype=np.int64)
-    ids, which = np.unique(np.concatenate([ids for ids, _ in tables]), return_inverse=True)
-    used = np.concatenate([used for _, used in tables])
-    return ids, np.bincount(which, used, minlength=len(ids)).astype(np.int64)
+def _summed(parts: Sequence[PackUse]) -> PackUse:
+    """Merge parts, summing the bytes of each id."""
+    if not parts:
+        return PackUse(ids_of(b""), np.empty(0, dtype=np.int64), 0)
+    ids, which = np.unique(np.concatenate([part.ids for part in parts]), return_inverse=True)
+    used = np.bincount(which, np.concatenate([part.used for part in parts]), minlength=len(ids)).astype(np.int64)
+    return PackUse(ids, used, sum(part.single for part in parts))
 
 
 async def pack_sizes(storage: Storage, ids: IdColumn) -> Int64s:
@@ -102,9 +98,9 @@ async def pack_sizes(storage: Storage, ids: IdColumn) -> Int64s:
     sizes = np.zeros(len(ids), dtype=np.int64)
     first, last = pack_key(id_at(ids, 0)), pack_key(id_at(ids, len(ids) - 1))
     async for page in storage.list("chunks/", first[:-1]):
-        there, size, valid = columns_of(page, "chunks/")
-        at = np.where(valid, find_ids(ids, there), -1)
-        sizes[at[at >= 0]] = size[at >= 0]
+        there = columns_of(page, "chunks/")
+        at = np.where(there.valid, find_ids(ids, there.ids), -1)
+        sizes[at[at >= 0]] = there.sizes[at >= 0]
         if page and page[-1].key >= last:
             break
     return sizes

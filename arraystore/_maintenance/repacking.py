@@ -108,6 +108,15 @@ class _Slice:
         return _Slice(self.job, self.rows[~named[references.source[self.at]]], self.stop)
 
 
+@dataclass(frozen=True, eq=False)
+class _SoundChunks:
+    """Chunks that were read, each followed by room for its checksum."""
+
+    slices: list[_Slice]
+    lengths: Int64s
+    data: memoryview
+
+
 class _Packs:
     """Cuts a stream of chunks into packs and uploads them."""
 
@@ -257,18 +266,18 @@ class Repacker:
     # -- copying --------------------------------------------------------------------------------------------------
 
     async def _copy(self, batch: Sequence[_Slice]) -> None:
-        sound, lengths, data = await self._read_sound(batch)
-        pack, offset = await self._packs.add(data, lengths)
+        read = await self._read_sound(batch)
+        pack, offset = await self._packs.add(read.data, read.lengths)
         first = 0
-        for piece in sound:
+        for piece in read.slices:
             count = len(piece.rows)
             piece.job.pack[piece.rows] = pack[first : first + count]
             piece.job.offset[piece.rows] = offset[first : first + count]
             piece.job.copied = piece.stop
             first += count
-        self.chunks_copied += len(lengths)
+        self.chunks_copied += len(read.lengths)
 
-    async def _read_sound(self, batch: Sequence[_Slice]) -> tuple[list[_Slice], Int64s, memoryview]:
+    async def _read_sound(self, batch: Sequence[_Slice]) -> _SoundChunks:
         """Read chunks, without those of packs that turn out to be damaged."""
         while True:
             refused = len(self.refused)
@@ -278,7 +287,7 @@ class Repacker:
             if len(lengths):
                 await self._read(sound, lengths, data)
             if len(self.refused) == refused:
-                return sound, lengths, data
+                return _SoundChunks(sound, lengths, data)
 
     async def _read(self, batch: Sequence[_Slice], lengths: Int64s, data: memoryview) -> None:
         """Read chunks into one buffer, in their order, each followed by room for its checksum."""

@@ -25,6 +25,7 @@ from tests.commit.support import (
     put_number,
     without_maintenance,
 )
+from tests.seams import waiting_commits
 
 EVERY = 6
 """How often a record is tried before the outcome counts as unknown."""
@@ -87,10 +88,9 @@ async def queue(repository: Repository, gate: Gate, commits: Sequence[Start]) ->
 
 async def join(repository: Repository, commit: Start) -> asyncio.Task[str]:
     """Start a commit, and return when it is in the queue."""
-    committer = repository._context.committer("main")
-    before = len(committer._waiting)
+    before = waiting_commits(repository)
     task = asyncio.ensure_future(commit())
-    await until(lambda: len(committer._waiting) > before)
+    await until(lambda: waiting_commits(repository) > before)
     return task  # type: ignore[return-value]
 
 

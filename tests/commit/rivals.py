@@ -12,6 +12,7 @@ from arraystore._environment import Environment
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage
 from tests.commit.support import put_number
+from tests.seams import context_of
 
 RECORDS = "/branch/"
 
@@ -23,7 +24,7 @@ async def at_once(_: float) -> None:
 def impatient(storage: Storage) -> Repository:
     """Open a repository that never pauses between attempts."""
     repository = Repository.open(storage)
-    repository._context.environment = Environment(sleep=at_once)
+    context_of(repository).environment = Environment(sleep=at_once)
     return repository
 
 

@@ -20,6 +20,7 @@ from arraystore._session.session import Session
 from arraystore.storage import CountingStorage, Storage
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo
 from arraystore.storage.wrapper import WrapperStorage
+from tests.seams import context_of
 
 ROWS = 200_000
 """Chunks of the array of `create_repository`, one number each."""
@@ -160,7 +161,7 @@ async def _no_fold(log: BranchLog, tip: Tip, reader: object) -> Tip:
 
 def tip_of(repository: Repository, branch: str = "main") -> Tip:
     """Return the newest record of a branch."""
-    return asyncio.run(repository._context.tip(branch))
+    return asyncio.run(context_of(repository).tip(branch))
 
 
 def paths(session: Session) -> list[str]:
@@ -170,7 +171,7 @@ def paths(session: Session) -> list[str]:
 
 def reopened(storage: Storage, branch: str = "main") -> Tip:
     """Load the newest record of a branch with nothing in memory."""
-    return asyncio.run(_reopened(Repository.open(storage)._context.log(branch)))
+    return asyncio.run(_reopened(context_of(Repository.open(storage)).log(branch)))
 
 
 async def _reopened(log: BranchLog) -> Tip:
@@ -181,7 +182,7 @@ def entries(storage: Storage, branch: str = "main") -> dict[int, Any]:
     """Return all entries of a log, each read from its own record."""
 
     async def read() -> dict[int, Any]:
-        log = Repository.open(storage)._context.log(branch)
+        log = context_of(Repository.open(storage)).log(branch)
         found = {}
         for sequence in range(await log.tip(None) + 1):
             found[sequence] = log.decode(sequence, (await log.read(sequence)).body)
@@ -246,7 +247,7 @@ def requests(storage: CountingStorage) -> dict[str, int]:
 
 def without_maintenance(repository: Repository) -> Repository:
     """Let a repository's commits leave their background work undone, as a process that dies does."""
-    repository._context.start = lambda work: work.close()  # type: ignore[method-assign]
+    context_of(repository).start = lambda work: work.close()  # type: ignore[method-assign]
     return repository
 
 

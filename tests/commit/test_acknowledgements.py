@@ -33,6 +33,7 @@ from tests.commit.support import (
     run_alone,
     tip_of,
 )
+from tests.seams import context_of
 
 RECORD = "refs/*/branch/main/*"
 EVERY = 6
@@ -45,7 +46,7 @@ async def _at_once(_: float) -> None:
 
 def _open(storage: Storage) -> Repository:
     repository = Repository.open(storage)
-    repository._context.environment = Environment(sleep=_at_once)
+    context_of(repository).environment = Environment(sleep=_at_once)
     return repository
 
 
@@ -162,7 +163,7 @@ def test_a_record_in_doubt_is_resolved_across_a_fold(when: str) -> None:
         session.commit("once")
     repository = Repository.open(inner)
     tip = tip_of(repository)
-    run_alone(fold(repository._context.log("main"), tip, repository._context.reader))
+    run_alone(fold(context_of(repository).log("main"), tip, context_of(repository).reader))
     snapshot = session.commit("once")
     found = [(at, id_to_text(identifier)) for at, identifier in commits_in(inner)]
     assert [at for at, identifier in found if identifier == snapshot] == [65 if when == "after" else 66]
@@ -338,9 +339,8 @@ def _faults(seed: int) -> Sequence[Fault]:
 def test_under_random_failures_what_is_acknowledged_is_there_once_and_nothing_else_is(seed: int) -> None:
     inner = in_memory_storage()
     create_repository(inner)
-    storage = FaultyStorage(inner, (), seed=seed)
-    repository = _open(storage)
-    storage._faults, storage._seen = tuple(_faults(seed)), [0] * 7
+    storage = FaultyStorage(inner, _faults(seed), seed=seed)
+    repository = _until_it_works(lambda: _open(storage))
     acknowledged = []
     for row in range(30):
         session = _until_it_works(lambda: repository.writable_session("main"))

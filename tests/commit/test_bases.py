@@ -20,6 +20,7 @@ from arraystore._session.session import Session
 from arraystore.errors import SessionStateError
 from tests.commit.support import reopened
 from tests.forks.support import chunked, counted, fill, values
+from tests.seams import context_of
 
 Base = Callable[[ars.Repository], Session]
 NOTE = b"\x92\xa1x\x80"
@@ -39,7 +40,7 @@ def of_a_fork_that_came_from_elsewhere(repo: ars.Repository) -> Session:
 
 
 def _changing(repo: ars.Repository, fork: ars.ForkSession) -> Session:
-    session = Session(repo._context, fork.base_tip, "main")
+    session = Session(context_of(repo), fork.base_tip, "main")
     zarr.open_array(session.store, path="new", mode="r+").attrs["units"] = "K"
     return session
 
@@ -58,12 +59,12 @@ def of_a_snapshot_on_no_branch_that_was_read(repo: ars.Repository) -> Session:
 
 
 def of_a_record_to_come(repo: ars.Repository) -> Session:
-    tip = asyncio.run(repo._context.tip("main"))
+    tip = asyncio.run(context_of(repo).tip("main"))
     return on(repo, Tip(replace(tip.state, sequence=tip.sequence + 7), {}))
 
 
 def of_another_snapshot(repo: ars.Repository) -> Session:
-    tip = asyncio.run(repo._context.tip("main"))
+    tip = asyncio.run(context_of(repo).tip("main"))
     return on(repo, Tip(replace(tip.state, snapshot=bytes(range(12))), {}))
 
 
@@ -76,12 +77,12 @@ def of_another_snapshot_of_an_older_record(repo: ars.Repository) -> Session:
 
 def of_another_branch(repo: ars.Repository) -> Session:
     repo.create_branch("side", repo.lookup_branch("main"))
-    return on(repo, asyncio.run(repo._context.tip("side")))
+    return on(repo, asyncio.run(context_of(repo).tip("side")))
 
 
 def on(repo: ars.Repository, tip: Tip) -> Session:
     """Return a session that believes in a base."""
-    session = Session(repo._context, tip, "main")
+    session = Session(context_of(repo), tip, "main")
     fill(session, 3, 9)
     return session
 
@@ -104,7 +105,7 @@ async def submitted(repo: ars.Repository, session: Session, tries: int, amends: 
     assert changes is not None
     prepared = replace(await session._prepare(NOTE), amends=amends)
     request = Request(PendingTransaction(prepared), session.base_tip, tries)
-    await asyncio.wrap_future(repo._context.committer("main").submit(request))
+    await asyncio.wrap_future(context_of(repo).committer("main").submit(request))
 
 
 @pytest.mark.parametrize("tries", [0, 5], ids=["once", "rebased"])
@@ -118,7 +119,7 @@ def test_a_base_that_is_no_record_of_the_log_is_refused_before_any_put(
     session = base(repo)
     expected = reopened(counting).state
     if fresh:
-        repo._context._branches.clear()
+        context_of(repo)._branches.clear()
     counting.reset()
     with pytest.raises(ars.ArrayStoreError) as caught:
         asyncio.run(submitted(repo, session, tries, session.base_tip.state.snapshot if amends else None))
@@ -138,7 +139,7 @@ def test_a_base_of_another_branch_does_not_spoil_the_check_of_a_transaction_besi
     repo.create_branch("side", repo.lookup_branch("main"))
     with repo.transaction("main", message="an array that the other branch does not have") as store:
         chunked(store, "new", 8)
-    side, main = (asyncio.run(repo._context.tip(branch)) for branch in ("side", "main"))
+    side, main = (asyncio.run(context_of(repo).tip(branch)) for branch in ("side", "main"))
     strange = on(repo, Tip(replace(side.state, sequence=main.sequence), side.bodies))
     session, theirs = repo.writable_session("main"), repo.writable_session("main")
     fill(session, 3, 3, "new")
@@ -149,7 +150,7 @@ def test_a_base_of_another_branch_does_not_spoil_the_check_of_a_transaction_besi
         requests = [
             Request(PendingTransaction(await each._prepare(NOTE)), each.base_tip, 5) for each in (strange, session)
         ]
-        answers = [asyncio.wrap_future(repo._context.committer("main").submit(each)) for each in requests]
+        answers = [asyncio.wrap_future(context_of(repo).committer("main").submit(each)) for each in requests]
         return await asyncio.gather(*answers, return_exceptions=True)
 
     refused, committed = run(together())
@@ -165,7 +166,7 @@ def test_nothing_is_set_aside_on_a_base_that_is_no_record(base: Base) -> None:
     before = {key for _, key in counting.log if key.startswith("snapshots/")}
 
     async def flushed() -> None:
-        await write_detached(repo._context, session.base_tip, await session._prepare(NOTE))
+        await write_detached(context_of(repo), session.base_tip, await session._prepare(NOTE))
 
     with pytest.raises(SessionStateError, match="no record"):
         asyncio.run(flushed())

@@ -53,6 +53,7 @@ from tests.commit.support import (
     without_maintenance,
 )
 from tests.commit.works import Expected, Ours, Work
+from tests.seams import context_of, waiting_commits
 from tests.simulation.checker.decoder import Reader
 
 # -- sharing ------------------------------------------------------------------------------------------------------
@@ -90,11 +91,13 @@ def test_a_session_that_shared_a_record_reads_its_own_snapshot_and_not_those_beh
 def test_threads_share_records_too() -> None:
     inner, gate, repository = gated()
     sessions = [with_row(repository, row) for row in range(16)]
-    committer = repository._context.committer("main")
     gate.hold()
     with ThreadPoolExecutor(16) as pool:
-        results = [pool.submit(s.commit, "together", rebase_with=ConflictDetector()) for s in sessions]
-        asyncio.run(until(lambda: len(committer._waiting) == 16))
+        before = gate.arrived
+        results = [pool.submit(sessions[0].commit, "together")]
+        asyncio.run(until(lambda: gate.arrived > before))
+        results += [pool.submit(s.commit, "together", rebase_with=ConflictDetector()) for s in sessions[1:]]
+        asyncio.run(until(lambda: waiting_commits(repository) == 16))
         gate.release()
         ids = {result.result() for result in results}
     assert len(ids) == 16
@@ -253,7 +256,7 @@ def repository_opened(storage: Storage) -> Repository:
 
 def _check_records(storage: Storage) -> None:
     async def read() -> None:
-        log = Repository.open(storage)._context.log("main")
+        log = context_of(Repository.open(storage)).log("main")
         for sequence in range(await log.tip(None) + 1):
             record = await log.read(sequence)
             assert len(record.body) <= MAX_BODY

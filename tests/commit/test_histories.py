@@ -21,6 +21,7 @@ from tests.commit.support import (
     run_alone,
     tip_of,
 )
+from tests.seams import context_of
 
 ROWS = 24
 Model = dict[int, int]
@@ -90,7 +91,7 @@ class _Run:
 
     def _fold(self) -> None:
         repository = self.random.choice(self.repositories)
-        run_alone(fold(repository._context.log("main"), tip_of(repository), repository._context.reader))
+        run_alone(fold(context_of(repository).log("main"), tip_of(repository), context_of(repository).reader))
 
     def check(self) -> None:
         reader = Repository.open(self.storage)

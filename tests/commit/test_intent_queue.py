@@ -406,6 +406,49 @@ def test_what_a_dead_process_proposed_is_committed_by_the_others_once(world: Wor
     assert ids.count(bytes([0, 0, 4]) + bytes(9)) == 1
 
 
+def test_who_wins_all_races_looks_now_and_then_and_queues_with_those_who_wait(world: World) -> None:
+    made = NodeChange(Operation.CREATED, bytes(11) + b"\7", "new", NodeKind.GROUP, {"zarr.json": GROUP})
+
+    async def quick(process: Process) -> dict[str, int]:
+        repository = await process.repository()
+        requests: Counter[str] = Counter()
+        for number in range(20):
+            session = await repository.writable_session_async("main")
+            await session.store.set("a/c/0", BUFFER(bytes([number]) * 16))
+            if number == 0:
+                planted(world, 1, 4, (proposal(TransactionLog((made,)), 4),))
+            before = Counter(process.counts.requests)
+            await session.commit_async("quick", rebase_with=ConflictDetector())
+            requests += Counter(process.counts.requests) - before
+        return {operation: requests[operation] for operation in ("list", "put_if_absent")}
+
+    # a listing that shows the intent, one of a leader, and an intent of its own among twenty records
+    assert world.run(quick) == [{"list": 2, "put_if_absent": 21}]
+
+
+def test_whose_transactions_others_committed_open_their_next_session_with_one_request(world: World) -> None:
+    opened: dict[str, dict[str, int]] = {}
+
+    def twice(number: int) -> Any:
+        async def main(process: Process) -> None:
+            repository = await process.repository()
+            session = await repository.writable_session_async("main")
+            await asyncio.sleep(1.0)
+            await chunk(number)(session)
+            snapshot = await session.commit_async("first", rebase_with=ConflictDetector())
+            await asyncio.sleep(10.0)
+            before = Counter(process.counts.requests)
+            await repository.writable_session_async("main")
+            opened[snapshot] = dict(Counter(process.counts.requests) - before)
+
+        return main
+
+    world.run(*map(twice, range(12)))
+    newest = [id_to_text(item.id) for item in bodies(world)[-1].transactions]
+    assert len(newest) > 1
+    assert [opened[snapshot] for snapshot in newest] == [{"get": 1}] * len(newest)
+
+
 def test_no_record_takes_an_intent_after_the_last_that_may(world: World) -> None:
     made = NodeChange(Operation.CREATED, bytes(11) + b"\7", "new", NodeKind.GROUP, {"zarr.json": GROUP})
     key = intent_key(prefix_of(world), 1, bytes([0, 0, 5]) + bytes(9))

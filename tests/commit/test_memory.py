@@ -106,8 +106,8 @@ ACTS: dict[str, tuple[Act, bool]] = {
 OF_THE_REPOSITORY = {"PageRef", "BranchRow", "Origin"}
 """What the repository itself has more of: a page for 64 records, 4,096 of them in one; a row for each branch."""
 
-REMEMBERED = {"ArrayInfo", "Dimension"}
-"""Of the last 1,024 and 512 small metadata documents that were looked at."""
+REMEMBERED = {"ArrayInfo", "ArrayLayout", "ChunkCodec", "Dimension"}
+"""Of the last 1,024, 512, 512 and 512 small metadata documents that were looked at."""
 
 
 def held(repository: Repository) -> Counter[str]:

@@ -26,6 +26,7 @@ from tests.commit.support import (
     tip_of,
     without_maintenance,
 )
+from tests.seams import context_of
 
 
 def _near() -> CountingStorage:
@@ -131,6 +132,17 @@ def test_a_warm_session_takes_one_request(make: Make) -> None:
     assert _dear(storage) == ["get"]
 
 
+def test_a_branch_that_is_one_record_further_is_opened_without_a_listing() -> None:
+    storage = _distant()
+    repository = create_repository(storage)
+    other = Repository.open(storage).writable_session("main")
+    put_number(other, 1, 1)
+    other.commit("one more")
+    storage.reset()
+    repository.writable_session("main")
+    assert _dear(storage) == ["get", "get"]
+
+
 @both
 @pytest.mark.parametrize("first", [1, 6, 7, 8, 62, 63, 64, 126, 127])
 def test_committing_a_tiny_chunk_is_one_conditional_put_and_nothing_else(make: Make, first: int) -> None:
@@ -172,9 +184,9 @@ def test_a_race_lost_to_a_fold_costs_two_reads_and_another_put(make: Make) -> No
     repository = repository_at(storage, 64)
     session = repository.writable_session("main")
     put_number(session, 1, 1)
-    run_alone(fold(repository._context.log("main"), tip_of(repository), repository._context.reader))
+    run_alone(fold(context_of(repository).log("main"), tip_of(repository), context_of(repository).reader))
     assert tip_of(Repository.open(storage)).sequence == 65
-    without_maintenance(repository)._context.log("main")._recent.clear()
+    context_of(without_maintenance(repository)).log("main")._recent.clear()
     storage.reset()
     session.commit("after the fold")
     counted = Counter(_dear(storage))

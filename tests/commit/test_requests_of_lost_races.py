@@ -40,6 +40,7 @@ from tests.commit.support import (
     run_alone,
     without_maintenance,
 )
+from tests.seams import context_of
 
 SMALL, LARGE = 1, 100_000
 
@@ -177,7 +178,7 @@ def _reachable(storage: Storage) -> set[str]:
 
 
 async def _walk(storage: Storage) -> set[str]:
-    log = Repository.open(storage)._context.log("main")
+    log = context_of(Repository.open(storage)).log("main")
     found = {"repo", "hints/main"}
     layers: dict[str, Layer] = {}
     for sequence in range(await log.tip(None) + 1):

@@ -39,6 +39,7 @@ from tests.commit.sent_twice import (
     rows_shown,
 )
 from tests.commit.support import keys, rewrites_in, run_alone, tip_of
+from tests.seams import context_of
 
 pytestmark = pytest.mark.usefixtures("manifests_outside")
 
@@ -230,13 +231,13 @@ def _set_status(world: World) -> Check:
 
 @_on(Kind.REPOSITORY_LOG)
 def _save_config(world: World) -> Check:
-    before = world.truth._context.repository_log
+    before = context_of(world.truth).repository_log
     number = run_alone(before.table()).number
     world.repository.save_config(RepositoryConfig(inline_chunk_threshold_bytes=77))
 
     def check(truth: Repository) -> None:
         assert truth.config.inline_chunk_threshold_bytes == 77
-        assert run_alone(truth._context.repository_log.table()).number == number + 1
+        assert run_alone(context_of(truth).repository_log.table()).number == number + 1
 
     return check
 
@@ -361,7 +362,7 @@ def test_folding_in_the_background_deletes_nothing_that_its_record_names(kind: K
     repository.wait_for_maintenance()
     assert faulty.hit
     (rewrite,) = rewrites_in(inner)
-    assert kind != Kind.RECORD or repository._context.log("main").key(rewrite) in faulty.hit
+    assert kind != Kind.RECORD or context_of(repository).log("main").key(rewrite) in faulty.hit
     truth = Repository.open(inner)
     assert rows_shown(truth) == set(range(40))
     assert truth.verify(level="chunks").findings == ()

@@ -35,6 +35,7 @@ from tests.commit.sent_twice import (
     put_row,
 )
 from tests.commit.support import commits_in, delete, keys, run_alone
+from tests.seams import context_of
 
 pytestmark = pytest.mark.usefixtures("manifests_outside")
 
@@ -221,11 +222,11 @@ def _expired(built: list[tuple[str, bytes]], *, collected: bool) -> Storage:
 
 def _after_hours(storage: Storage, record: Record) -> bool:
     """Append a record, hours after its writer looked at the log."""
-    return bool(run_alone(Repository.open(storage)._context.log("main").append(record)))
+    return bool(run_alone(context_of(Repository.open(storage)).log("main").append(record)))
 
 
 def _record(storage: Storage, sequence: int) -> Record:
-    found: Record = run_alone(Repository.open(storage)._context.log("main").read(sequence))
+    found: Record = run_alone(context_of(Repository.open(storage)).log("main").read(sequence))
     return found
 
 
@@ -255,7 +256,7 @@ def test_a_record_of_which_nothing_tells_whether_it_was_there_is_left(
 ) -> None:
     storage = _expired(built[0], collected=True)
     record = _record(_expired(built[0], collected=False), 3)
-    log = Repository.open(storage)._context.log("main")
+    log = context_of(Repository.open(storage)).log("main")
     assert run_alone(storage.delete([log.key(24)])) == []  # which carries it
     with pytest.raises(SessionExpiredError, match="it is unknown whether"):
         _after_hours(SentTwice(storage, fault, Kind.RECORD), record)

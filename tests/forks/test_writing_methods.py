@@ -47,10 +47,13 @@ ARGUMENTS: dict[str, Any] = {
     "path": "a",
     "prefix": "",
     "refusal": "no",
+    "requests": [("a", 3)],
+    "selection": slice(0, 5),
     "solver": ars.ConflictDetector(),
     "to_path": "b",
+    "write data": 7,
 }
-"""Values for parameters that have no default, by name."""
+"""Values for parameters that have no default, by name, or by method and name."""
 
 WRITTEN_BEFORE_A_COMMIT = ("chunks/", "manifests/")
 """What a fork may write: nothing refers to it before its session is committed."""
@@ -91,13 +94,15 @@ def call(found: Any, name: str) -> Any:
         if parameter.name != "self" and parameter.default is parameter.empty
         if parameter.kind is not parameter.VAR_KEYWORD
     ]
-    arguments = [
-        ARGUMENTS[parameter.name]
-        if parameter.name in ARGUMENTS
-        else pytest.fail(f"{name}: say in ARGUMENTS what {parameter.name!r} may be")
-        for parameter in needed
-    ]
+    arguments = [_argument(name, parameter.name) for parameter in needed]
     return carry_through(method(*arguments))
+
+
+def _argument(method: str, name: str) -> Any:
+    of_method = f"{method.removesuffix('_async')} {name}"
+    if of_method not in ARGUMENTS and name not in ARGUMENTS:
+        pytest.fail(f"{method}: say in ARGUMENTS what {name!r} may be")
+    return ARGUMENTS.get(of_method, ARGUMENTS.get(name))
 
 
 def call_store(store: ArrayStore, name: str) -> Any:

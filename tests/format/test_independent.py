@@ -19,6 +19,7 @@ from arraystore._format.ids import id_from_text
 from arraystore._runtime import run
 from arraystore._session.store import ArrayStore
 from arraystore.storage import Storage
+from tests.seams import context_of, waiting_commits
 from tests.simulation import checker
 from tests.simulation.checker.decoder import Reader
 from tests.simulation.checker.decoding import id_text
@@ -133,7 +134,7 @@ def append_and_move(repo: ars.Repository) -> None:
             for extra in range(12):
                 zarr.create_array(session.store, name=f"more{number}/é{extra}", shape=(1,), dtype="i1")[:] = extra
 
-    committer = repo._context.committer("main")
+    committer = context_of(repo).committer("main")
     lead: list[Any] = []
     start, committer._start = committer._start, lead.append  # nobody leads until all wait
 
@@ -142,7 +143,7 @@ def append_and_move(repo: ars.Repository) -> None:
             asyncio.ensure_future(s.commit_async(f"Together {n}", rebase_with=ars.ConflictDetector()))
             for n, s in enumerate(together)
         ]
-        while len(committer._waiting) < len(together):  # noqa: ASYNC110 - they come from tasks of this loop
+        while waiting_commits(repo) < len(together):  # noqa: ASYNC110 - they come from tasks of this loop
             await asyncio.sleep(0.001)
         committer._start = start
         start(*lead)

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from arraystore._format import manifest as manifest_module
+from arraystore._format.box import Box
 from arraystore._format.collection import Collection, decode_collection, encode_collection
 from arraystore._format.columns import decode_column, encode_column, narrow
 from arraystore._format.envelope import pack_body, unpack_body
@@ -23,7 +25,7 @@ from arraystore._format.intent import Intent, decode_intent, encode_intent
 from arraystore._format.layer import EnclosingRecord, Layer
 from arraystore._format.layer_table import decode_layers, encode_layers
 from arraystore._format.locations import Locations, concat_locations, locations_from_urls
-from arraystore._format.manifest import Manifest, decode_manifest, encode_manifest
+from arraystore._format.manifest import MAX_REACH, Manifest, decode_manifest, encode_manifest
 from arraystore._format.record import decode_body, decode_note, encode_body, encode_note
 from arraystore._format.refs import (
     Hint,
@@ -140,6 +142,30 @@ def test_a_manifest_decodes_to_what_it_was(manifest: Manifest) -> None:
     for at, number in enumerate(manifest.numbers().tolist()):
         assert found.find(tuple(manifest.box.coords(np.array([number]))[0].tolist())) == at
     assert found.has_deletions == (manifest.deleted_source in manifest.source.tolist())
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, MAX_REACH - 1) | st.integers(0, 99), st.integers(0, (1 << 63) - 1)),
+        min_size=1,
+        max_size=12,
+    ),
+    packs=st.integers(0, 3),
+)
+def test_offsets_of_few_references_are_those_of_many_and_refused_alike(
+    rows: list[tuple[int, int, int]], packs: int
+) -> None:
+    source, length, column = (np.array(each, dtype=np.int64) for each in zip(*rows, strict=True))
+
+    def decoded(few: int) -> object:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(manifest_module, "_FEW", few)
+            try:
+                return manifest_module._decode_offsets("test", encode_column(column), source, length, packs).tolist()
+            except FormatError as error:
+                return str(error)
+
+    assert decoded(16) == decoded(-1)
 
 
 @given(v.manifests(64))
@@ -304,3 +330,13 @@ def test_a_name_that_no_key_can_hold_is_refused(name: object) -> None:
 @pytest.mark.parametrize(("name", "part"), [(".", "%2E"), ("..", "%2E."), ("a/b", "a%2Fb"), ("a b~", "a%20b~")])
 def test_names_are_percent_encoded(name: str, part: str) -> None:
     assert name_in_key(name) == part
+
+
+def test_a_reference_whose_padded_end_is_out_of_reach_is_refused() -> None:
+    """What follows it is told from its padded end, which must fit."""
+    end = MAX_REACH - 4
+    source = np.zeros(2, dtype=np.int64)
+    offset, length = np.array([end - 1, 0]), np.array([1, 1])
+    manifest = Manifest(Box((0,), (2,)), None, source, offset, length, packs=bytes(12))
+    with pytest.raises(FormatError, match="reaches"):
+        encode_manifest(manifest)

@@ -109,7 +109,7 @@ def _with_references(draw: st.DrawFn, manifest: Manifest, used: int, count: int)
     source, offset, length = [], [], []
     for _ in range(count):
         kind = draw(st.integers(0, used + 1))
-        most = MAX_REACH - 1
+        most = MAX_REACH - 1 - 16  # with the checksum and padding of a pack
         if kind == used:
             most = len(manifest.inline)
         elif kind == used + 1:

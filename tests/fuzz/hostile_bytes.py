@@ -31,6 +31,7 @@ import numpy as np
 import zarr
 
 from arraystore import ArrayStoreError, Repository
+from tests.copying.support import objects as objects_on
 from tests.fuzz.hostile_worlds import ARRAYS, World, kind_of, opened, world
 
 __all__ = ["DAMAGES", "Damage", "Finding", "Report", "Search", "damages", "search"]
@@ -278,7 +279,7 @@ class Search:
                 work(repository)
                 repository.wait_for_maintenance()
                 storage: Any = repository.storage
-                return {key: bytes(storage.get_sync(key)) for key in sorted(storage._objects)}
+                return objects_on(storage)
 
             return step
 
@@ -338,7 +339,7 @@ class Search:
         made = session.commit("on top")
         repository.wait_for_maintenance()
         storage: Any = repository.storage
-        again = self.open({key: bytes(storage.get_sync(key)) for key in sorted(storage._objects)})
+        again = self.open(objects_on(storage))
         session = again.readonly_session("main")
         if session.snapshot_id != made:
             self.find(f"{made} was acknowledged, and main is at {session.snapshot_id}")

@@ -19,7 +19,9 @@ from arraystore.storage import MemoryStorage, Storage
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage
 from tests.commit.rivals import impatient
+from tests.copying.support import objects as objects_on
 from tests.fuzz.states import same_ids
+from tests.seams import context_of
 
 __all__ = ["ARRAYS", "CONTAINER", "KINDS", "World", "kind_of", "opened", "world"]
 
@@ -142,7 +144,7 @@ class _Making:
             self.trim()
         self.intent()
         self.repository.wait_for_maintenance()
-        self.world.objects = {key: bytes(self.storage.get_sync(key)) for key in sorted(self.storage._objects)}
+        self.world.objects = objects_on(self.storage)
         self.histories()
         return self.world
 
@@ -245,7 +247,7 @@ class _Making:
     def trim(self) -> None:
         """Let much expire, collect it, go on, and collect again."""
         for _ in range(2):
-            now = datetime.fromtimestamp(self.repository._context.environment.now_us() / 1e6, UTC)
+            now = datetime.fromtimestamp(context_of(self.repository).environment.now_us() / 1e6, UTC)
             self.repository.expire_snapshots(now, keep_last=6)
             self.repository.garbage_collect(now, full=True, record_grace=timedelta(0), nobody_writes=True)
             for write in self.writes:

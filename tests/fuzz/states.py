@@ -21,6 +21,7 @@ from arraystore._format.ids import IdSource
 from arraystore._log.state import SnapshotState
 from arraystore._session.virtual_references import VirtualChunkSpec
 from arraystore.storage import MemoryStorage
+from tests.copying.support import objects as objects_on
 
 __all__ = ["CONTAINER", "a_repository", "a_state", "repository_of"]
 
@@ -55,7 +56,7 @@ def a_repository() -> dict[str, bytes]:
         )
         _fill(repository)
         repository.wait_for_maintenance()
-    return {key: bytes(storage.get_sync(key)) for key in sorted(storage._objects)}
+    return objects_on(storage)
 
 
 def _fill(repository: Repository) -> None:

@@ -21,6 +21,7 @@ from arraystore._format.zarr_changes import dimension_of, reads_alike, same_shap
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info, node_type
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.storage import MemoryStorage
+from tests.copying.support import objects as objects_on
 from tests.fuzz.mutate import TEXTS, change_bytes, change_tree, pack, unpack
 from tests.fuzz.states import a_repository, repository_of, same_ids
 from tests.fuzz.target import Target, body_trees, change_object
@@ -176,7 +177,7 @@ def _forked() -> tuple[dict[str, bytes], bytes]:
         payload = fork.changes()
     storage = session.context.storage
     assert isinstance(storage, MemoryStorage)
-    return {key: bytes(storage.get_sync(key)) for key in storage._objects}, payload
+    return objects_on(storage), payload
 
 
 def _session(objects: dict[str, bytes]) -> Session:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zarr
 
-from arraystore import ConflictDetector, Diff, Repository, in_memory_storage
+from arraystore import ConflictDetector, Diff, RebaseFailedError, Repository, in_memory_storage
 from arraystore._format.ids import id_to_text
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import encode_manifest
@@ -114,6 +114,37 @@ def test_a_compaction_alone_changes_nothing() -> None:
     session = repository.writable_session("main")
     last = session.commit("nothing", allow_empty=True)
     assert _both_ways(repository, first, last) == []
+
+
+def _put_elsewhere(repository: Repository, array: str) -> None:
+    session = repository.writable_session("main")
+    if array not in zarr.open_group(session.store):
+        zarr.create_array(session.store, name=array, shape=(ROWS,), chunks=(1,), dtype="i4", compressors=None)
+    put_bytes(session, 0, b"\1\0\0\0", array)
+    session.commit(f"{array} written")
+
+
+@pytest.mark.parametrize("new", [False, True], ids=["to an array of before", "to a new array"])
+def test_a_revert_passes_over_a_compaction_and_what_others_wrote_elsewhere(new: bool) -> None:
+    repository, _ = _created()
+    _put_elsewhere(repository, "b")
+    undone = _put(repository, range(3, 5), 2)
+    _put_elsewhere(repository, "c" if new else "b")
+    _compact(repository)
+    last = repository.lookup_branch("main")
+    repository.revert(undone)
+    assert _both_ways(repository, last, repository.lookup_branch("main")) == [3, 4]
+
+
+def test_a_revert_over_a_compaction_conflicts_with_what_others_wrote_before_it() -> None:
+    repository, _ = _created()
+    undone = _put(repository, range(3, 5), 2)
+    _put(repository, range(4, 6), 3)
+    _compact(repository)
+    with pytest.raises(RebaseFailedError) as caught:
+        repository.revert(undone)
+    chunks = [conflict.conflicted_chunks for conflict in caught.value.conflicts]
+    assert [each.tolist() for each in chunks if each is not None] == [[[4]]]
 
 
 def test_branches_that_were_compacted_each_for_itself_differ_in_what_was_written_to_either() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,12 +41,18 @@ def _flush(repository: ars.Repository) -> str:
 
 
 def _create_while_it_expires(
-    repository: ars.Repository, monkeypatch: pytest.MonkeyPatch, branch: str, snapshot: str
+    repository: ars.Repository,
+    monkeypatch: pytest.MonkeyPatch,
+    branch: str,
+    snapshot: str,
+    happens: Callable[[], object] = lambda: None,
 ) -> None:
     """Create a branch at a snapshot that expires after it was looked whether it is kept."""
 
     async def check(*arguments: Any) -> None:
+        patch.undo()
         await check_kept(*arguments)
+        await asyncio.to_thread(happens)
         await (await ars.Repository.open_async(repository.storage)).expire_snapshots_async(datetime.now(UTC))
 
     check_kept = pinning.check_kept
@@ -74,6 +82,22 @@ def test_a_branch_that_is_made_while_its_snapshot_expires_shows_what_is_left_bef
     repository.create_tag("kept", ids[TAGGED])
     repository.create_tag("newer", ids[LEFT + 2])
     _create_while_it_expires(repository, monkeypatch, "side", ids[LEFT])
+    assert _parents(repository, "side") == _in_a_row(ids[LEFT], ids[TAGGED], first)
+
+
+def test_a_branch_that_is_made_while_a_reset_and_an_expiry_leave_its_snapshot_shows_what_is_left_before_that(
+    repository: ars.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = commit_rows(repository, 0, LEFT)
+    first = _ids(repository, "main")[-1]
+    repository.create_tag("kept", ids[TAGGED])
+
+    def reset() -> None:
+        other = ars.Repository.open(repository.storage)
+        other.reset_branch("main", ids[0])
+        commit_rows(other, LEFT + 1, LEFT + 3)
+
+    _create_while_it_expires(repository, monkeypatch, "side", ids[LEFT], reset)
     assert _parents(repository, "side") == _in_a_row(ids[LEFT], ids[TAGGED], first)
 
 

@@ -15,6 +15,7 @@ from arraystore import Diff, Repository, in_memory_storage
 from arraystore._maintenance.fold import fold
 from arraystore._session.session import Session
 from tests.commit.support import run_alone, tip_of
+from tests.seams import context_of
 
 NAMES = "abcd"
 Cell = tuple[int, ...]
@@ -63,8 +64,8 @@ class _Run:
         for _ in range(self.random.randint(1, 4)):
             _Change(self, session, model).some()
         if self.random.random() < 0.2:
-            log = self.repository._context.log(branch)
-            run_alone(fold(log, tip_of(self.repository, branch), self.repository._context.reader))
+            log = context_of(self.repository).log(branch)
+            run_alone(fold(log, tip_of(self.repository, branch), context_of(self.repository).reader))
         self.tips[branch] = session.commit("step", allow_empty=True)
         self.models[self.tips[branch]] = model
 

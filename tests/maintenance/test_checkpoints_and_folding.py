@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,7 @@ from tests.commit.support import (
     without_maintenance,
 )
 from tests.commit.workers import commit_64th
+from tests.maintenance.model import now
 
 HINT = "hints/main"
 
@@ -207,7 +209,7 @@ def test_change_logs_that_a_reader_has_to_fetch_one_by_one_bring_a_checkpoint_ea
         repository.wait_for_maintenance()
     storage.reset()
     session = Repository.open(storage).readonly_session("main")
-    assert len(session._tip.state.nodes) == 61
+    assert len(session.base_tip.state.nodes) == 61
     assert sum(operation == "get" for operation, _ in storage.log) <= 6 + 8
 
 
@@ -357,3 +359,36 @@ def test_records_are_read_in_the_same_way_after_folds_at_any_place() -> None:
     history = [info.message for info in Repository.open(storage).ancestry(branch="main")]
     assert history == [f"row {row}" for row in range(400, 0, -1)] + ["create a", "Repository initialized"]
     assert sum(info.size for info in objects(storage, "manifests/")) < 64 * 1024
+
+
+def _empty_commits(repository: Repository, count: int) -> None:
+    for _ in range(count):
+        repository.writable_session("main").commit("nothing", allow_empty=True)
+    repository.wait_for_maintenance()
+
+
+def _forget(repository: Repository) -> int:
+    """Let all but the newest snapshot expire, and collect; returns how many records went."""
+    repository.expire_snapshots(now())
+    return repository.garbage_collect(now(), record_grace=timedelta(0), nobody_writes=True).records_deleted
+
+
+@pytest.mark.parametrize("missed", [0, 200], ids=["on time", "after checkpoints that were missed"])
+def test_pages_of_4096_records_are_merged_where_the_oldest_ones_have_expired_and_are_collected(missed: int) -> None:
+    storage = in_memory_storage()
+    repository = Repository.create(storage)
+    _empty_commits(repository, 300)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("arraystore._context.checkpoint_due", lambda _: False)
+        _empty_commits(repository, missed)
+    assert _forget(repository) > 250
+    _empty_commits(repository, 100)
+    assert repository.verify().findings == ()
+    _empty_commits(repository, 4100 - 400 - missed)
+    tip = repository.context.known_tip("main")
+    assert tip is not None
+    assert tip.state.checkpoint is not None
+    assert tip.state.checkpoint.sequence == 4096
+    assert [(page.level, page.index) for page in tip.state.pages] == [(2, 0)]
+    assert repository.verify().findings == ()
+    assert len(list(Repository.open(storage).ancestry(branch="main"))) == 4100 - 300 - missed + 2

@@ -32,6 +32,7 @@ from tests.maintenance.worlds import (
     tip_of,
     with_rows,
 )
+from tests.seams import context_of
 
 
 def puts(storage: CountingStorage) -> int:
@@ -107,7 +108,7 @@ def test_chunks_stand_in_their_packs_in_the_order_of_the_grid() -> None:
     for row in (7, 3, 31, 12, 0, 19, 25, 8, 4, 30):
         world.write_row(row)
     world.repository.compact()
-    context = world.repository._context
+    context = context_of(world.repository)
     (layer,) = tip_of(world.storage).state.nodes["a"].layers
     manifest = context.manifests.load_sync(layer)
     ids = [manifest.pack_id(int(source)) for source in manifest.source]
@@ -287,7 +288,7 @@ def test_a_tag_that_is_deleted_and_collected_while_its_snapshot_is_looked_at_is_
     world.repository.create_tag("v1", list(world.held)[1])
     world.repository.expire_snapshots(datetime.now(UTC))
     world.repository.compact(min_live=0)
-    (tag,) = run_alone(world.repository._context.repository_log.table()).tags.values()
+    (tag,) = run_alone(context_of(world.repository).repository_log.table()).tags.values()
 
     def forget() -> None:
         world.repository.delete_tag("v1")
@@ -353,7 +354,7 @@ def test_a_run_whose_time_ends_while_it_copies_commits_what_it_has(monkeypatch: 
     world = with_rows()
     late = Meanwhile(world.storage, "get_ranges", "chunks/", lambda: None)
     repository = Repository.open(late)
-    context = repository._context
+    context = context_of(repository)
     clock = context.environment.now_us
     object.__setattr__(context.environment, "now_us", lambda: clock() + (10**12 if late.happened else 0))
     summary = repository.compact(max_seconds=1000)

@@ -11,7 +11,8 @@ from arraystore import CountingStorage, Repository, in_memory_storage
 from arraystore._format.ids import id_to_text
 from arraystore._format.record import Rewrite
 from tests.commit.support import keys
-from tests.maintenance.model import Model, read_all
+from tests.history.worlds import commit, put, world
+from tests.maintenance.model import Model, now, read_all
 
 SEEDS = range(12)
 STEPS = 30
@@ -64,3 +65,23 @@ def _packs_of_rewrites(repository: Repository) -> set[str]:
         return found
 
     return asyncio.run(find())
+
+
+@pytest.mark.parametrize("later", [1, 70])
+def test_an_expiry_removes_nothing_younger_that_a_reset_branch_no_longer_shows(later: int) -> None:
+    """Somebody may be about to create a branch there, and then shows what the expiry did not know of."""
+    storage = in_memory_storage()
+    repository = world(storage)
+    commit(repository, put("g/a", 0, 1))
+    old = repository.lookup_branch("main")
+    moment = now()
+    young = [commit(repository, put("g/a", 0, 2 + value)) for value in range(later)]
+    repository.reset_branch("main", old)
+    commit(repository, put("g/b", 0, 1))
+    expired = Repository.open(storage).expire_snapshots(moment)
+    assert old in expired
+    repository = Repository.open(storage)
+    repository.create_branch("three", young[-1])
+    assert [info.id for info in repository.ancestry(branch="three")][:later] == young[::-1]
+    assert repository.lookup_snapshot(young[0]).id == young[0]
+    assert Repository.open(storage).expire_snapshots(now()) >= set(young[:-1])

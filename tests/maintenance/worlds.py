@@ -23,6 +23,7 @@ from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike, ObjectInfo
 from arraystore.storage.wrapper import WrapperStorage
 from tests.commit.support import entries, keys, objects, without_maintenance
+from tests.seams import context_of
 
 KiB = 1024
 PADDED = 512 + 8
@@ -165,7 +166,7 @@ def tip_of(storage: Storage, branch: str = "main") -> Tip:
     """Load the newest record of a branch with nothing in memory."""
 
     async def load() -> Tip:
-        log = Repository.open(storage)._context.log(branch)
+        log = context_of(Repository.open(storage)).log(branch)
         return await load_tip(log, await log.hint())
 
     tip: Tip = run_alone(load())
@@ -179,7 +180,7 @@ def layer_counts(storage: Storage, path: str = "a") -> list[int]:
 
 def packs_used(storage: Storage) -> set[str]:
     """Return the keys of the packs that the newest snapshot names."""
-    context = Repository.open(storage)._context
+    context = context_of(Repository.open(storage))
     state = tip_of(storage).state
 
     async def read() -> set[str]:
@@ -197,7 +198,7 @@ def packs_used(storage: Storage) -> set[str]:
 
 def packs_ever_used(world: World) -> set[str]:
     """Return the keys of the packs that any entry of the log of main brought in."""
-    context = Repository.open(world.storage)._context
+    context = context_of(Repository.open(world.storage))
     found: set[str] = set()
     log = entries(world.storage)
 
@@ -220,7 +221,7 @@ def append(storage: Storage, body: Body, branch: str = "main") -> None:
     """Append an entry to a log."""
 
     async def put() -> None:
-        log = Repository.open(storage)._context.log(branch)
+        log = context_of(Repository.open(storage)).log(branch)
         assert await append_entry(log, await load_tip(log), body) is not None
 
     run_alone(put())
@@ -230,7 +231,7 @@ def expire(storage: Storage, upto: int) -> None:
     """Let all snapshots up to a record expire."""
 
     async def put() -> None:
-        context = Repository.open(storage)._context
+        context = context_of(Repository.open(storage))
         log = context.log("main")
         state = (await load_tip(log, at=upto)).state
         base = context.environment.new_id()
@@ -244,7 +245,7 @@ def expire(storage: Storage, upto: int) -> None:
 
 def manifests_unnamed(world: World) -> set[str]:
     """Return the keys of manifests that no entry of the log names."""
-    context = Repository.open(world.storage)._context
+    context = context_of(Repository.open(world.storage))
     named: set[str] = set()
     log = entries(world.storage)
 

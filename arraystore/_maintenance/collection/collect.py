@@ -161,8 +161,8 @@ class _Run:
         identifiers: list[CheckpointId] = []
         prefix = "snapshots/"
         async for page in self.scope.storage.list(prefix, prefix + id_to_text(self.watermark)):
-            ids, _, valid = columns_of(page, prefix)
-            identifiers += split_ids(np.ascontiguousarray(ids[valid]).tobytes(), CheckpointId)
+            there = columns_of(page, prefix)
+            identifiers += split_ids(np.ascontiguousarray(there.ids[there.valid]).tobytes(), CheckpointId)
 
         async def origin(identifier: CheckpointId) -> Origin | None:
             try:

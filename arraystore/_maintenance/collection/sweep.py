@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._concurrency import bounded
 from arraystore._format.ids import id_to_text
@@ -38,12 +36,13 @@ class Listing:
         sizes: list[Int64s] = []
         count = 0
         async for page in self._pages():
-            below, size, is_last = self._read(page)
-            ids.append(below)
-            sizes.append(size)
-            count += len(below)
+            there = columns_of(page, self._prefix)
+            below = there.valid & (there.ids < self._before)
+            ids.append(there.ids[below])
+            sizes.append(there.sizes[below])
+            count += len(ids[-1])
             self._at = page[-1].key
-            if is_last:
+            if (there.valid & ~below).any():
                 break
             if count >= most:
                 return ObjectTable(ids, sizes)
@@ -54,11 +53,6 @@ class Listing:
         async for page in self._storage.list(self._prefix, self._at):
             if page:
                 yield page
-
-    def _read(self, page: Sequence[ObjectInfo]) -> tuple[npt.NDArray[Any], Int64s, bool]:
-        ids, sizes, valid = columns_of(page, self._prefix)
-        below = valid & (ids < self._before)
-        return ids[below], sizes[below], bool((valid & ~below).any())
 
 
 def _just_before(identifier: bytes) -> str:

@@ -164,7 +164,7 @@ class ChunkChecker:
             return await self._sources.read(manifest.locations, part.source - manifest.pack_count, ranges, use)
         key = manifest.pack_keys[part.source]
         try:
-            return await self._reader.storage.get_ranges(key, ranges)
+            return await self._reader.storage.origin.get_ranges(key, ranges)
         except (StorageError, NotFoundError) as error:
             self._collector.error(key, f"chunks cannot be read: {error}", _REPAIR, [part.loaded.item.use])
             return None

@@ -219,6 +219,15 @@ class Use:
         yield from self.also or ()
 
 
+@dataclass(frozen=True)
+class Problem:
+    """Problem of one object, whose uses are yet to be found."""
+
+    key: str
+    what: str
+    repair: str
+
+
 @dataclass(eq=False)
 class _Entry:
     severity: Severity
@@ -262,6 +271,14 @@ class Collector:
     def warning(self, key: str, problem: str, repair: str, uses: Iterable[Use] = ()) -> None:
         """Add a warning."""
         self._add(Severity.WARNING, key, problem, repair, uses)
+
+    def error_of(self, problem: Problem, uses: Iterable[Use]) -> None:
+        """Add a problem as an error."""
+        self.error(problem.key, problem.what, problem.repair, uses)
+
+    def warning_of(self, problem: Problem, uses: Iterable[Use]) -> None:
+        """Add a problem as a warning."""
+        self.warning(problem.key, problem.what, problem.repair, uses)
 
     def consequence(self, severity: Severity, key: str, problem: str) -> None:
         """Add a consequence of other findings."""

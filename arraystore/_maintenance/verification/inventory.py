@@ -87,10 +87,10 @@ async def _fill(storage: Storage, inventory: Inventory, prefix: str) -> list[Obj
     async for page in storage.list(prefix):
         for at in range(0, len(page), _AT_A_TIME):
             part = page[at : at + _AT_A_TIME]
-            column, size, valid = columns_of(part, prefix)
-            ids.append(column[valid])
-            sizes.append(size[valid])
-            strays += [part[place] for place in np.flatnonzero(~valid).tolist()]
+            there = columns_of(part, prefix)
+            ids.append(there.ids[there.valid])
+            sizes.append(there.sizes[there.valid])
+            strays += [part[place] for place in np.flatnonzero(~there.valid).tolist()]
     inventory.shelves[prefix] = ObjectTable(ids, sizes)
     return strays
 

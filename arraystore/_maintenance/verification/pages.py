@@ -47,23 +47,32 @@ class RowDigest:
         return tuple(zip(self._numbers[start:end], self._hashes[start:end], strict=True))
 
 
-def pages_of(prefix: str, keys: list[str]) -> list[tuple[str, int, int]]:
-    """Return the pages of a branch among keys below ``history/``, as key, level and index."""
-    pages: list[tuple[str, int, int]] = []
+@dataclass(frozen=True)
+class PageLocation:
+    """Location of a page."""
+
+    key: str
+    level: int
+    index: int
+
+
+def pages_of(prefix: str, keys: list[str]) -> list[PageLocation]:
+    """Return the pages of a branch among keys below ``history/``."""
+    pages: list[PageLocation] = []
     for key in keys:
         level, _, index = key.removeprefix(prefix).partition("/")
         if key.startswith(prefix) and level.isdigit() and index.isdigit() and len(index) == 12:
-            pages.append((key, int(level), int(index)))
+            pages.append(PageLocation(key, int(level), int(index)))
     return pages
 
 
-async def read_pages(audit: Audit, branch: str, pages: list[tuple[str, int, int]]) -> dict[tuple[int, int], PageDigest]:
+async def read_pages(audit: Audit, branch: str, pages: list[PageLocation]) -> dict[tuple[int, int], PageDigest]:
     """Read all pages of a branch, and return their digests."""
 
-    async def read(place: tuple[str, int, int]) -> PageDigest | None:
-        key, level, index = place
+    async def read(location: PageLocation) -> PageDigest | None:
+        key = location.key
         try:
-            page = decode_history(key, await audit.storage.get(key), branch, level, index)
+            page = decode_history(key, await audit.storage.get(key), branch, location.level, location.index)
         except (FormatError, ObjectNotFoundError) as error:
             reason = error.reason if isinstance(error, FormatError) else "has vanished since it was listed"
             audit.collector.error(key, f"the history page cannot be read: {reason}", _REPAIR)

@@ -18,6 +18,7 @@ from arraystore._format.record import (
 from arraystore._format.record import decode_record as decode
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.state import Resolved
+from arraystore._maintenance.verification.findings import Problem
 from arraystore._maintenance.verification.inventory import Audit
 from arraystore._maintenance.verification.rebuilding import KnownLog, attached_to
 from arraystore.errors import FormatError, ObjectNotFoundError
@@ -42,8 +43,8 @@ class Entry:
     """Decoded entry; None if it is lost."""
     transactions: tuple[Resolved, ...] | None = ()
     """Transactions of a commit with their change logs and notes; None if one of them cannot be read."""
-    problem: tuple[str, str, str] | None = None
-    """Key, problem and repair of the reason why `transactions` is None."""
+    problem: Problem | None = None
+    """The reason why `transactions` is None."""
     digest: bytes | None = None
     """Digest of the log up to the record; None if it is lost."""
 
@@ -68,8 +69,8 @@ class LogWindows:
     """Tells whether snapshots of a record are retained."""
     base: tuple[int, bytes] | None = None
     """Number of the record before the first one read, and the digest up to it where a checkpoint holds that."""
-    lost: dict[int, tuple[str, str, str]] = field(default_factory=dict[int, tuple[str, str, str]])
-    """Numbers of missing or damaged records; the walk reports their uses."""
+    lost: dict[int, Problem] = field(default_factory=dict[int, Problem])
+    """Missing or damaged records by number; the walk reports their uses."""
     rebuilt: list[Record] = field(default_factory=list[Record])
     """Missing records in order, as a repair can write them."""
     _missing: set[int] = field(default_factory=set[int])
@@ -160,19 +161,18 @@ class LogWindows:
             else:
                 remedy = _REBUILD
                 self.rebuilt.append(record)
-            key, problem, _ = self.lost[entry.number]
-            self.lost[entry.number] = key, problem, remedy
+            self.lost[entry.number] = replace(self.lost[entry.number], repair=remedy)
 
     async def _record(self, number: int) -> Record | None:
         key = self.log.key(number)
         try:
             record = decode(key, await self.log.storage.get(key), self.log.branch, number, self.log.repository)
         except ObjectNotFoundError:
-            self.lost[number] = key, "the record does not exist, though later ones do", _NOT_REPEATED
+            self.lost[number] = Problem(key, "the record does not exist, though later ones do", _NOT_REPEATED)
             self._missing.add(number)
             return None
         except FormatError as error:
-            self.lost[number] = key, f"the record cannot be read: {error.reason}", _RESTORE
+            self.lost[number] = Problem(key, f"the record cannot be read: {error.reason}", _RESTORE)
             return None
         self.audit.counts["records"] += 1
         return record
@@ -203,7 +203,7 @@ class LogWindows:
         try:
             entry = decode_body(key, body, self.log.branch, number)
         except FormatError as error:
-            problem = key, f"the entry of the record cannot be read: {error.reason}", _RESTORE
+            problem = Problem(key, f"the entry of the record cannot be read: {error.reason}", _RESTORE)
             self.lost[number] = problem
             return Entry(number, None, None, problem)
         if not isinstance(entry, Commit):
@@ -220,7 +220,7 @@ class LogWindows:
                 decode_note(key, each.note)
         except FormatError as error:
             name = key if error.object_name.startswith(key) else error.object_name
-            return Entry(number, entry, None, (name, error.reason, _RESTORE))
+            return Entry(number, entry, None, Problem(name, error.reason, _RESTORE))
         except ObjectNotFoundError as error:
-            return Entry(number, entry, None, (error.key, "the object does not exist", _RESTORE))
+            return Entry(number, entry, None, Problem(error.key, "the object does not exist", _RESTORE))
         return Entry(number, entry, tuple(resolved))

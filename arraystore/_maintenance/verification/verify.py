@@ -109,6 +109,7 @@ class Verification:
     chunks: ChunkChecker | None = None
 
     def __post_init__(self) -> None:
+        self.storage = self.storage.origin
         self.collector = Collector()
         self.counts: Counter[str] = Counter()
         self.inventory = Inventory()

@@ -17,7 +17,7 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import INITIAL_MESSAGE
 from arraystore._log.state import Resolved, SnapshotState, StateBuilder, empty_state
 from arraystore._maintenance.verification.checkpoints import Checkpoints, Named
-from arraystore._maintenance.verification.findings import Use
+from arraystore._maintenance.verification.findings import Problem, Use
 from arraystore._maintenance.verification.inventory import Audit
 from arraystore._maintenance.verification.layers import LayerChecker, LayerUse
 from arraystore._maintenance.verification.nodes import misplaced, wrong_documents
@@ -54,6 +54,14 @@ def _base_of(state: SnapshotState | None) -> tuple[int, bytes] | None:
     return None if at is None or at.digest is None else (at.sequence, at.digest)
 
 
+@dataclass(frozen=True, eq=False)
+class _Suspicion:
+    """Problem that counts once a retained snapshot has it."""
+
+    use: Use
+    problem: Problem
+
+
 @dataclass(eq=False)
 class LogWalk:
     """Applies the records of one log in order."""
@@ -76,8 +84,8 @@ class LogWalk:
         self._open: dict[tuple[NodeId, Layer], Use] = {}
         self._pending: list[LayerUse] = []
         self._suspects: dict[NodeId, list[Use]] = {}
-        self._suspicions: list[tuple[Use, str, str, str]] = []
-        self._failure: tuple[str, str, str] | None = None
+        self._suspicions: list[_Suspicion] = []
+        self._failure: Problem | None = None
         self._unreadable: list[SnapshotId] = []
         self.origins: set[CheckpointId] = set()
         """Ids of the checkpoints at which the log begins or to which it is reset."""
@@ -118,9 +126,9 @@ class LogWalk:
             self._kept.append(self._builder.peek().snapshot)
         self._report_failure(at_end=True)
         await self._flush({})
-        for use, key, what, repair in self._suspicions:
-            if use.required:
-                self._shared.audit.collector.warning(key, what, repair, [use])
+        for each in self._suspicions:
+            if each.use.required:
+                self._shared.audit.collector.warning_of(each.problem, [each.use])
 
     def _compare_pages(self, number: int, *, at_end: bool = False) -> None:
         """Compare the pages up to a record that were not compared before."""
@@ -136,7 +144,7 @@ class LogWalk:
 
     # -- one record ---------------------------------------------------------------------------------------------
 
-    async def _step(self, entry: Entry, lost: tuple[str, str, str] | None) -> None:
+    async def _step(self, entry: Entry, lost: Problem | None) -> None:
         number, body = entry.number, entry.body
         if lost is not None:
             self._report_lost(entry, lost)
@@ -152,9 +160,9 @@ class LogWalk:
             self._change(number, body)
         await self._checkpoints(number, entry.digest)
 
-    def _report_lost(self, entry: Entry, lost: tuple[str, str, str]) -> None:
+    def _report_lost(self, entry: Entry, lost: Problem) -> None:
         made = [item.id for item in entry.body.transactions] if isinstance(entry.body, Commit) else []
-        self._shared.audit.collector.error(*lost, [Use(None, made, 0)] if made else ())
+        self._shared.audit.collector.error_of(lost, [Use(None, made, 0)] if made else ())
 
     async def _begin(self, number: int, body: Birth | Reset) -> None:
         """Continue at the snapshot that the log begins at or is reset to."""
@@ -172,7 +180,7 @@ class LogWalk:
         elif self._keeps(number):
             origin = await self._origin(number, body.origin, body.snapshot)
             if origin is None:
-                self._failure = (
+                self._failure = Problem(
                     self._log.key(number),
                     "the snapshot that the branch begins with here cannot be read",
                     "see to the checkpoint that it begins with",
@@ -262,7 +270,7 @@ class LogWalk:
             change()
         except FormatError as error:
             repair = "reset the branch to a snapshot before it, or restore what the log is damaged by"
-            self._break((self._log.key(number), f"the record does not apply: {error.reason}", repair))
+            self._break(Problem(self._log.key(number), f"the record does not apply: {error.reason}", repair))
             return None
         after = builder.peek()
         for identifier, node in nodes.items():
@@ -293,7 +301,7 @@ class LogWalk:
 
     # -- what is wrong ------------------------------------------------------------------------------------------
 
-    def _break(self, problem: tuple[str, str, str] | None) -> None:
+    def _break(self, problem: Problem | None) -> None:
         """Continue without a state, until a checkpoint or a reset provides one."""
         if self._failure is None:
             self._failure = problem
@@ -303,7 +311,7 @@ class LogWalk:
         """Report why snapshots cannot be read, if any of them is retained."""
         broken = at_end and self._live and self._builder is None
         if self._failure is not None and (self._unreadable or broken):
-            self._shared.audit.collector.error(*self._failure, [Use(None, self._unreadable, 0)])
+            self._shared.audit.collector.error_of(self._failure, [Use(None, self._unreadable, 0)])
         self._failure, self._unreadable = None, []
 
     def _inspect(self, number: int, state: SnapshotState, changes: tuple[NodeChange, ...]) -> None:
@@ -318,10 +326,11 @@ class LogWalk:
             for what in wrong_documents(node):
                 use = Use(node.path, self._kept, first)
                 self._suspects.setdefault(change.id, []).append(use)
-                self._suspicions.append((use, key, what, _LOOK))
+                self._suspicions.append(_Suspicion(use, Problem(key, what, _LOOK)))
         if any(change.operation in _MOVING for change in changes):
             for what in misplaced(state.nodes, changes):
-                self._suspicions.append((Use(None, self._kept, first, first + 1), key, what, _PLACE))
+                use = Use(None, self._kept, first, first + 1)
+                self._suspicions.append(_Suspicion(use, Problem(key, what, _PLACE)))
 
     # -- layers -------------------------------------------------------------------------------------------------
 

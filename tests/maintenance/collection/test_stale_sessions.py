@@ -24,6 +24,7 @@ from arraystore import (
 from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.ids import IdSource
 from arraystore._session.fork import ForkSession
+from arraystore._session.handoff import hand_off
 from arraystore._session.session import Session
 from arraystore.storage import Storage
 from tests.commit.support import keys
@@ -302,3 +303,55 @@ def test_whoever_opens_what_was_left_behind_and_collected_is_told_that_it_has_ex
     }
     with pytest.raises(SnapshotExpiredError, match=reader.snapshot_id):
         ways[way]()
+
+
+def _orphaned(storage: Storage, end: Callable[[Repository, str], None]) -> Session:
+    """Return a session of a branch at a snapshot of main, whose record of it was collected since."""
+    repository = Repository.open(storage)
+    kept = repository.lookup_branch("main")
+    repository.create_branch("side", kept)
+    session = Repository.open(storage).writable_session("side")
+    end(repository, kept)
+    Repository.open(storage).garbage_collect(now())
+    return session
+
+
+def _reset(repository: Repository, kept: str) -> None:
+    repository.reset_branch("side", kept)
+
+
+def _delete(repository: Repository, kept: str) -> None:
+    repository.delete_branch("side")
+
+
+_ENDS = pytest.mark.parametrize("end", [_reset, _delete])
+
+
+@_ENDS
+def test_a_pickled_fork_of_a_collected_branch_reads_its_snapshot_where_it_is_kept(
+    storage: Storage, end: Callable[[Repository, str], None]
+) -> None:
+    session = _orphaned(storage, end)
+    fork = pickle.loads(pickle.dumps(session.fork()))
+    assert fork.snapshot_id == session.snapshot_id
+    assert zarr.open_array(fork.store, path="a", mode="r")[0] == 1
+
+
+@_ENDS
+def test_a_pickled_reader_of_a_collected_branch_reads_its_snapshot_where_it_is_kept(
+    storage: Storage, end: Callable[[Repository, str], None]
+) -> None:
+    kept = Repository.open(storage).lookup_branch("main")
+    Repository.open(storage).create_branch("side", kept)
+    reader = Repository.open(storage).readonly_session("side")
+    end(Repository.open(storage), kept)
+    Repository.open(storage).garbage_collect(now())
+    copy = pickle.loads(pickle.dumps(reader))
+    assert zarr.open_array(copy.store, path="a", mode="r")[0] == 1
+
+
+def test_a_handed_off_session_of_a_collected_record_is_told_that_it_comes_too_late(storage: Storage) -> None:
+    session = _orphaned(storage, _reset)
+    handoff = pickle.loads(pickle.dumps(hand_off(session)))
+    with pytest.raises(SessionExpiredError, match="'side'"):
+        handoff.open()

@@ -17,6 +17,7 @@ from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError
 from arraystore.storage import MemoryStorage, Storage
 from tests.commit.support import delete, keys, put
+from tests.seams import context_of
 
 SMALL = RepositoryConfig(inline_chunk_threshold_bytes=8, own_object_threshold_bytes=256, pack_target_bytes=512)
 """Inlined chunks, packs of several, and chunks of their own, in arrays of a few kilobytes."""
@@ -64,7 +65,7 @@ def damage(storage: Storage, key: str, how: Damage) -> None:
 
 def verified(repository: Repository, level: str = "metadata", sample: int | None = None) -> VerifyReport:
     """Verify with nothing in memory."""
-    context = Repository.open(repository.storage)._context
+    context = context_of(Repository.open(repository.storage))
     return run(
         verify(context.storage, context.repository, context.environment, context.reader, level, sample=sample)  # type: ignore[arg-type]
     )
@@ -134,7 +135,7 @@ def contents(repository: Repository) -> dict[str, dict[str, bytes] | None]:
 def _content(storage: Storage, snapshot: str) -> dict[str, bytes] | None:
     try:
         session = Repository.open(storage).readonly_session(snapshot_id=snapshot)
-        group = zarr.open_group(session.store, mode="r") if session._tip.state.nodes else None
+        group = zarr.open_group(session.store, mode="r") if session.base_tip.state.nodes else None
         arrays = {} if group is None else dict(group.members(max_depth=None))
         return {name: item[...].tobytes() for name, item in arrays.items() if isinstance(item, zarr.Array)}
     except (ArrayStoreError, ValueError):

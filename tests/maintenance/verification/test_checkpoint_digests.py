@@ -20,6 +20,7 @@ from arraystore.storage import MemoryStorage
 from tests.commit.support import commit_rows, create_repository, delete, keys, put, put_number
 from tests.keys import id_of, log_of, record
 from tests.maintenance.verification.support import verified
+from tests.seams import context_of
 
 
 def _checkpoints(storage: MemoryStorage) -> dict[str, Checkpoint]:
@@ -81,7 +82,7 @@ def _repair(repository: Repository) -> None:
     storage = repository.storage
     _tag(repository)
     delete(storage, next(iter(_checkpoints(storage))))
-    context = Repository.open(storage)._context
+    context = context_of(Repository.open(storage))
     assert run(repair(context.storage, context.repository, context.environment)).ok
 
 
@@ -116,7 +117,7 @@ def test_a_checkpoint_with_the_digest_of_another_log_is_found_and_written_anew()
     put(storage, key, encode_checkpoint(key, replace(found, digest=bytes(DIGEST_BYTES))))
     (finding,) = verified(repository).errors
     assert "digest of another log" in finding.problem
-    context = Repository.open(storage)._context
+    context = context_of(Repository.open(storage))
     assert run(repair(context.storage, context.repository, context.environment)).ok
     assert _checkpoints(storage)[key].digest == found.digest
     assert verified(repository).findings == ()

@@ -25,6 +25,7 @@ from tests.maintenance.verification.support import (
     truncated,
     verified,
 )
+from tests.seams import context_of
 
 EVERY = [missing, truncated, empty, flipped, swapped]
 
@@ -189,7 +190,7 @@ def _report_of(repository: Repository):  # type: ignore[no-untyped-def]
     from arraystore._maintenance.verification.verify import verify
     from arraystore._runtime import run
 
-    context = repository._context
+    context = context_of(repository)
     return run(verify(context.storage, context.repository, context.environment, context.reader))
 
 

@@ -30,6 +30,7 @@ from tests.commit.support import (
 )
 from tests.keys import id_of, log_of, record
 from tests.maintenance.verification.support import about, copied, verified
+from tests.seams import context_of
 
 LAST = 72
 
@@ -56,7 +57,7 @@ def _objects(storage: Storage) -> dict[str, bytes]:
 
 
 def _repaired(storage: Storage, *, dry_run: bool = False) -> RepairReport:
-    context = Repository.open(storage)._context
+    context = context_of(Repository.open(storage))
     return run(repair(context.storage, context.repository, context.environment, dry_run=dry_run))
 
 
@@ -199,7 +200,7 @@ def test_no_expired_record_is_rebuilt_and_those_after_it_are_where_the_digest_be
     repository = Repository.open(storage)
     repository.expire_snapshots(datetime.now(UTC))
     commit_rows(repository, 1001, 1020)
-    life = run(repository._context.tip("main")).state.life
+    life = run(context_of(repository).tip("main")).state.life
     expired = life.expired
     assert expired > 64
     assert life.base is not None

@@ -30,6 +30,7 @@ from tests.maintenance.verification.support import (
     truncated,
     verified,
 )
+from tests.seams import context_of
 
 EVERY = [missing, truncated, empty, flipped, swapped]
 
@@ -49,7 +50,7 @@ def _objects(storage: MemoryStorage) -> dict[str, bytes]:
 
 
 def _repaired(storage: MemoryStorage, *, dry_run: bool = False) -> RepairReport:
-    context = Repository.open(storage)._context
+    context = context_of(Repository.open(storage))
     return run(repair(storage, context.repository, context.environment, dry_run=dry_run))
 
 

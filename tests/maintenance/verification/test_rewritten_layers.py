@@ -13,6 +13,7 @@ from tests.commit.support import delete, keys
 from tests.maintenance.model import now
 from tests.maintenance.verification.support import verified
 from tests.maintenance.worlds import Meanwhile, World, run_alone, tip_of, with_rows
+from tests.seams import context_of
 
 
 def _expire_and_collect(world: World, moment: datetime) -> None:
@@ -23,7 +24,7 @@ def _expire_and_collect(world: World, moment: datetime) -> None:
 def _folded_while(world: World, happens: Callable[[], object]) -> None:
     """Fold all layers, and let something happen between their preparation and the record that names them."""
     storage = Meanwhile(world.storage, "put_if_absent", "/branch/main/", happens)
-    context = Repository.open(storage)._context
+    context = context_of(Repository.open(storage))
     tip = tip_of(storage)
     assert run_alone(fold(context.log("main"), tip, context.reader)).sequence > tip.sequence
     assert storage.happened

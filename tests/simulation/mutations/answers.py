@@ -104,7 +104,7 @@ MUTATIONS = (
         "what was refused as existing counts as somebody else's",
         lambda: everywhere(put_surely, _unsettled),
         _WHERE,
-        runs=(("proxied", 0),),
+        runs=(("proxied", 8),),
         breaks="references",
     ),
     Mutation(

@@ -126,7 +126,7 @@ MUTATIONS = (
         ("lifecycle",),
         settings=lambda: [(pinning, "announce", _slow)],
         tuned=_naming,
-        runs=(("lifecycle", 1),),
+        runs=(("lifecycle", 2),),
         breaks="retention",
     ),
     Mutation(

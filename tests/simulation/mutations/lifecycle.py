@@ -306,7 +306,7 @@ MUTATIONS = (
         lambda: [(pinning, "announce", _look_first)],
         _WHERE,
         tuned=_forgetful,
-        runs=(("lifecycle", 3), ("lifecycle", 4)),
+        runs=(("lifecycle", 1),),
         breaks="retention",
     ),
     Mutation(
@@ -332,7 +332,7 @@ MUTATIONS = (
         _WHERE,
         settings=lambda: [(pinning, "announce", _slow)],
         tuned=_forgetful,
-        runs=(("lifecycle", 4), ("lifecycle", 19)),
+        runs=(("lifecycle", 60),),
         breaks="retention",
     ),
     Mutation(
@@ -343,8 +343,8 @@ MUTATIONS = (
         settings=_slow_all_around,
         tuned=_announcing,
         spoiled=_listed_late,
-        runs=(("lifecycle", 2),),
-        breaks="liveness",
+        runs=(("lifecycle", 3),),
+        breaks="retention",
     ),
     Mutation(
         "a deletion forgets its condition",
@@ -362,7 +362,7 @@ MUTATIONS = (
         ("clocks",),
         settings=all_outside,
         tuned=_pressed,
-        runs=(("clocks", 18),),
+        runs=(("clocks", 89),),
         breaks="liveness",
     ),
     Mutation(
