@@ -8,9 +8,11 @@ DEMO_OUTPUT := demo
 PYTEST_ARGS ?= -n auto --dist loadgroup
 BENCH_ARGS ?=
 MINUTES ?= 30
+# Tests start hundreds of processes, and each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all proof bench lint format docs examples clean distclean java
+.PHONY: help demo test test-all proof bench bench-check bench-all lint format docs examples clean distclean java
 
 help: ## List the targets
 	@echo "usage: make TARGET"
@@ -29,7 +31,13 @@ test-all: test ## Run these tests, then all the others
 proof: $(VENV)/.with-dev ## Search on with fresh seeds, for MINUTES
 	@$(BIN)/python -m tests.proof --minutes $(MINUTES)
 
-bench: $(VENV)/.with-bench java ## Measure against the peers and renew docs/benchmarks.md
+bench: $(VENV)/.with-bench ## Measure users' work against the peers and renew docs/performance.md
+	$(BIN)/python -m benchmarks.speed $(BENCH_ARGS)
+
+bench-check: $(VENV)/.with-dev ## Check requests, bytes and Python calls of hot paths, without timing anything
+	$(BIN)/python -m pytest tests/benchmarks/test_counts.py tests/session/test_region_costs.py $(PYTEST_ARGS)
+
+bench-all: $(VENV)/.with-bench java ## Measure everything else and renew docs/benchmarks.md
 	JAVA_HOME="$$(tools/find_java.sh)" $(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 lint: $(VENV)/.with-dev ## Check style and types

@@ -1,0 +1,1 @@
+"""The speed table: the work that users do, in every system that they could pick, in turns in one process."""
