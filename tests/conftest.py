@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,7 @@ THOROUGH = (
     "tests/commit/test_matrix.py",
     "tests/commit/test_memory.py",
     "tests/commit/test_processes.py",
+    "tests/commit/test_requests.py::test_after_ten_thousand_commits_everything_costs_what_it_did_after_a_hundred",
     "tests/commit/test_requests_of_lost_races.py",
     "tests/commit/test_sent_twice",
     "tests/forks/test_random_sessions.py",
@@ -56,23 +58,55 @@ THOROUGH = (
     "tests/maintenance/verification/test_damage.py",
     "tests/maintenance/verification/test_lifecycles.py",
     "tests/maintenance/verification/test_rebuilding.py",
+    "tests/maintenance/verification/test_repair.py::test_what_is_derived_from_the_logs_is_made_anew",
     "tests/repository/test_healing.py",
     "tests/session/test_hierarchies.py",
     "tests/session/test_random_arrays.py",
     "tests/session/test_zarr_state_machines.py",
     "tests/simulation/test_explore.py",
+    "tests/simulation/test_mutations.py::test_simulation_notices_a_mutation",
+    "tests/simulation/test_runs.py::test_all_solvers_isolations_and_outcomes_occur",
+    "tests/simulation/test_runs.py::test_conflicts_of_many_kinds_occur",
+    "tests/simulation/test_runs.py::test_every_chunk_is_written_with_bytes_of_its_own",
+    "tests/simulation/test_runs.py::test_snapshots_are_flushed_undone_and_repeated_and_refused_for_reasons",
+    "tests/simulation/test_runs.py::test_the_same_seed_is_the_same_run_in_another_interpreter",
+    "tests/simulation/test_runs.py::test_what_once_failed_does_not",
+    "tests/simulation/test_runs.py::test_writers_do_everything_that_they_can",
     "tests/spark/clusters/",
+    "tests/spark/test_stream_recovery.py::test_a_storage_that_fails_at_any_request_leaves_the_batch_once_in_the_end",
+    "tests/test_s3server.py::test_a_killed_run_leaves_no_server_behind",
     "tests/torture/test_torture.py",
 )
 """What tries all pairs, orders or damages, searches at random, or takes processes of its own: not in the fast tier."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what the fast tier leaves out as a whole."""
+    if config.option.markexpr != "not thorough":
+        return None
+    return collection_path.relative_to(config.rootpath).as_posix() in _THOROUGH_FILES or None
+
+
+_THOROUGH_FILES = {name.rstrip("/") for name in THOROUGH if name.endswith(("/", ".py"))}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep out of the fast tier what starts Spark, unless it touches a feature once from end to end."""
+    """Keep out of the fast tier what starts Spark, unless it touches a feature once from end to end.
+
+    Tests with Spark come first: one process runs them all, while others run the rest.
+    """
     for item in items:
         with_spark = item.get_closest_marker("spark") and not item.get_closest_marker("end_to_end")
         if with_spark or item.nodeid.startswith(THOROUGH):
             item.add_marker(pytest.mark.thorough)
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of each later garbage collection, which would take half a second otherwise."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

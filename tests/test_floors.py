@@ -58,14 +58,18 @@ def modules_of(root: Path) -> dict[str, ast.AST]:
     return found
 
 
-def imported_by(tree: ast.AST) -> Iterator[str]:
-    """Yield the dotted names of all that a module imports, within functions and for type checkers, too."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            # `from arraystore import errors` names a module with its last part.
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+@cache
+def imported_by(tree: ast.AST) -> tuple[str, ...]:
+    """Return the dotted names of all that a module imports, within functions and for type checkers, too."""
+    return tuple(name for node in ast.walk(tree) for name in _named_by(node))
+
+
+def _named_by(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        # `from arraystore import errors` names a module with its last part.
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def imports_within(modules: Modules) -> dict[str, set[str]]:

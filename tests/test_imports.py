@@ -29,8 +29,9 @@ with tempfile.TemporaryDirectory() as directory:
 
 NEEDED = """
 _changes.change_set _changes.node_changes _changes.read_tracking
-_chunks.block_cache _chunks.cells _chunks.checksums _chunks.chunk_table _chunks.manifest_cache _chunks.pack_writer
-_chunks.reader _chunks.single_flight _chunks.virtual_checksums _chunks.virtual_containers
+_chunks.block_cache _chunks.cache_usage _chunks.cells _chunks.checksums _chunks.chunk_table _chunks.manifest_cache
+_chunks.pack_writer _chunks.reader _chunks.single_flight _chunks.spare_buffers _chunks.virtual_checksums
+_chunks.virtual_containers
 _commit.batch _commit.group_commit _commit.note _commit.prepare _commit.prepared _commit.rebase_request
 _commit.rebase_step _commit.request
 _concurrency _config _context _environment
@@ -51,7 +52,7 @@ _session.pipeline.blocks _session.pipeline.codecs _session.pipeline.emptiness _s
 _session.pipeline.lookup _session.pipeline.pipeline _session.pipeline.projection _session.pipeline.reading
 _session.pipeline.target _session.pipeline.threads _session.pipeline.writing
 errors
-storage.forking storage.keys storage.local storage.local_files storage.local_handles
+storage.cache_usage storage.forking storage.keys storage.local storage.local_files storage.local_handles
 storage.local_sources storage.object_state storage.protocol storage.source_urls
 """
 """Modules that the first commit of a process loads, without packages that hold others."""
@@ -113,7 +114,7 @@ def test_a_first_commit_in_a_directory_loads_no_client_of_object_stores_and_noth
 def test_a_storage_is_imported_when_it_is_asked_for() -> None:
     loaded = loaded_by("import arraystore; arraystore.in_memory_storage()")
     assert {name for name in loaded if name.startswith("arraystore.storage.")} == {
-        f"arraystore.storage.{name}" for name in ("forking", "keys", "memory", "protocol")
+        f"arraystore.storage.{name}" for name in ("cache_usage", "forking", "keys", "memory", "protocol")
     }
 
 

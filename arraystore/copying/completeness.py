@@ -138,9 +138,9 @@ class _CompletenessCheck:
             return
         whole = np.zeros(len(ids), dtype=bool)
         async for page in self._repo.storage.list(_CHUNKS):
-            there, sizes, valid = columns_of(page, _CHUNKS)
-            at = find_ids(ids, there)
-            whole[at[valid & (at >= 0) & (extents[at] <= sizes)]] = True
+            there = columns_of(page, _CHUNKS)
+            at = find_ids(ids, there.ids)
+            whole[at[there.valid & (at >= 0) & (extents[at] <= there.sizes)]] = True
         self._lacking = ids[~whole]
         if not len(self._lacking) or self.found.missing:
             return

@@ -105,11 +105,11 @@ async def import_zarr_async(
     session = await repo.writable_session_async(branch)
     work = _Import(place, session.hierarchy, group.strip("/"), CopyCounter(progress))
     work.make_room(overwrite=overwrite)
-    documents, chunks, files = await work.carry_out()
+    await work.carry_out()
     said = f"Import {place.name}" if message is None else message
     snapshot = await session.commit_async(said, metadata, rebase_with=rebase_with, allow_empty=True)
     counter = work.counter
-    return TransferReport(snapshot, documents, chunks, files, counter.bytes, 0, tuple(counter.left_out))
+    return TransferReport(snapshot, work.documents, work.chunks, work.files, counter.bytes, 0, tuple(counter.left_out))
 
 
 class _Import:
@@ -119,7 +119,7 @@ class _Import:
         self._location = place
         self._hierarchy = hierarchy
         self._path = path
-        self._chunks = self._files = 0
+        self.documents = self.chunks = self.files = 0
         self.counter = counter
 
     def make_room(self, *, overwrite: bool) -> None:
@@ -136,8 +136,8 @@ class _Import:
             )
         self._hierarchy.delete_prefix(self._path)
 
-    async def carry_out(self) -> tuple[int, int, int]:
-        """Write all nodes and chunks, and return the counts of documents, chunks and files."""
+    async def carry_out(self) -> None:
+        """Write all nodes and chunks, and count documents, chunks and files."""
         self.counter.enter("documents")
         documents = await self._documents()
         makers = [key for key in documents if key.rpartition("/")[2] in _GROUPS or key.endswith(".zarray")]
@@ -145,6 +145,7 @@ class _Import:
             raise InvalidInputError(f"there is no Zarr hierarchy at {self._location.name}")
         self._make_groups_above("zarr.json" if any(key.endswith("zarr.json") for key in makers) else ".zgroup")
         kept = _without_consolidated(documents)
+        self.documents = len(kept)
         for key, data in sorted(kept.items(), key=lambda item: _rank(item[0])):
             self._hierarchy.set_sync(join(self._path, key), memoryview(data))
             self.counter.copied(len(data))
@@ -156,7 +157,6 @@ class _Import:
                 await self._take_over(*item)
 
         await for_each(self._values(documents), take_over, _AT_A_TIME)
-        return len(kept), self._chunks, self._files
 
     def _make_groups_above(self, name: str) -> None:
         for above in reversed(list(ancestors(self._path))):
@@ -222,8 +222,8 @@ class _Import:
                 )
             return
         await self._hierarchy.set(full, memoryview(data))
-        self._chunks += is_chunk
-        self._files += not is_chunk
+        self.chunks += is_chunk
+        self.files += not is_chunk
         self.counter.copied(len(data))
 
 

@@ -178,36 +178,77 @@ def _plan_along(
 
     The arrays of the group set the pattern, or for new ones the first source; what lacks the dimension must be equal.
     """
-    appends = any(dim in array.dims for array in group.arrays.values())
-    pattern = group.arrays if appends else sources[0].variables
-    owner = f"group {group.path!r}" if appends else f"source {sources[0].path!r}"
     lengths = [_length(source, dim) for source in sources]
-    start = _common_end(group, dim) if appends else 0
-    if not appends:
-        _refuse_existing(pattern, group, f"; none of its arrays has the dimension {dim!r} to append along")
-        _check_sizes(sources[:1], group)
-    recodes = [_check_source(source, pattern, owner, dim) for source in sources]
-    places = list(zip(accumulate(lengths[:-1], initial=start), lengths, recodes, strict=True))
+    if any(dim in array.dims for array in group.arrays.values()):
+        start = _common_end(group, dim)
+        recodes = _check_sources(sources, group.arrays, f"group {group.path!r}", dim)
+        return _grow(_Line(sources, dim, start, lengths, recodes), group), _unchanged(sources, dim, recodes, None)
+    first = sources[0]
+    _refuse_existing(first.variables, group, f"; none of its arrays has the dimension {dim!r} to append along")
+    _check_sizes([first], group)
+    recodes = _check_sources(sources, first.variables, f"source {first.path!r}", dim)
+    return _join(_Line(sources, dim, 0, lengths, recodes), wanted), _unchanged(sources, dim, recodes, 0)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Sources that follow each other along a dimension."""
+
+    sources: Sequence[SourceInfo]
+    dim: str
+    start: int
+    """Where the first one begins."""
+    lengths: Sequence[int]
+    recodes: Sequence[Mapping[str, Recode]]
+    """By name, the variables of each source whose times get another encoding."""
+
+    def lengthen(self, variable: VariableInfo) -> VariableInfo:
+        """Return a variable as long as the end of the last source."""
+        end = self.start + sum(self.lengths)
+        shape = tuple(end if d == self.dim else n for d, n in zip(variable.dims, variable.shape, strict=True))
+        return replace(variable, shape=shape)
+
+    def origins(self, name: str) -> list[Origin]:
+        """Return the places of the sources in one array."""
+        starts = accumulate(self.lengths[:-1], initial=self.start)
+        parts = enumerate(zip(starts, self.lengths, self.recodes, strict=True))
+        return [Origin(index, at, length, recodes.get(name)) for index, (at, length, recodes) in parts]
+
+
+def _grow(line: _Line, group: GroupInfo) -> list[ArrayPlan]:
+    """Plan how the arrays of the group grow."""
     arrays: list[ArrayPlan] = []
-    for name in sources[0].variables:  # in the source's order; a group has none
-        array, axis = pattern[name], pattern[name].axis(dim)
-        if appends and axis is None:
+    for name in line.sources[0].variables:  # in the source's order; a group has none
+        array, axis = group.arrays[name], group.arrays[name].axis(line.dim)
+        if axis is None:
             continue
-        grown = _lengthen(array, dim, start + sum(lengths))
-        if not appends:
-            grown = replace(grown, chunks=choose_chunks(grown, wanted, dim, lengths))
-        origins = [Origin(index, at, length, of.get(name)) for index, (at, length, of) in enumerate(places)]
-        plan = _array_plan(grown, start, axis, not appends, origins)
-        if appends and axis is not None and not plan.on_driver:
-            check_alignment(array, axis, dim)
+        plan = _array_plan(line.lengthen(array), line.start, axis, False, line.origins(name))
+        if not plan.on_driver:
+            check_alignment(array, axis, line.dim)
         arrays.append(plan)
-    unchanged = [
-        UnchangedVariable(name, index, None if appends else 0, recodes[index].get(name))
+    return arrays
+
+
+def _join(line: _Line, wanted: Mapping[str, int]) -> list[ArrayPlan]:
+    """Plan new arrays that the sources are joined to."""
+    arrays: list[ArrayPlan] = []
+    for name, variable in line.sources[0].variables.items():
+        joined = line.lengthen(variable)
+        chunked = replace(joined, chunks=choose_chunks(joined, wanted, line.dim, line.lengths))
+        arrays.append(_array_plan(chunked, line.start, variable.axis(line.dim), True, line.origins(name)))
+    return arrays
+
+
+def _unchanged(
+    sources: Sequence[SourceInfo], dim: str, recodes: Sequence[Mapping[str, Recode]], kept_in: int | None
+) -> list[UnchangedVariable]:
+    """Return the variables without the dimension, but for those whose values are kept."""
+    return [
+        UnchangedVariable(name, index, kept_in, recodes[index].get(name))
         for index, source in enumerate(sources)
         for name, variable in source.variables.items()
-        if dim not in variable.dims and (appends or index > 0)
+        if dim not in variable.dims and index != kept_in
     ]
-    return arrays, unchanged
 
 
 def _length(source: SourceInfo, dim: str) -> int:
@@ -231,11 +272,18 @@ def _common_end(group: GroupInfo, dim: str) -> int:
     return next(iter(sizes.values()))
 
 
-def _check_source(source: SourceInfo, arrays: Mapping[str, VariableInfo], owner: str, dim: str) -> dict[str, Recode]:
-    check_same_names(source, arrays, owner, dim)
+def _check_sources(
+    sources: Sequence[SourceInfo], pattern: Mapping[str, VariableInfo], owner: str, dim: str
+) -> list[dict[str, Recode]]:
+    """Check that the sources fit the pattern, and return which of their times get its encoding."""
+    return [_check_source(source, pattern, owner, dim) for source in sources]
+
+
+def _check_source(source: SourceInfo, pattern: Mapping[str, VariableInfo], owner: str, dim: str) -> dict[str, Recode]:
+    check_same_names(source, pattern, owner, dim)
     for name, variable in source.variables.items():
-        check_fits(source, variable, arrays[name], owner, dim)
-    return clock_recodes(source, arrays)
+        check_fits(source, variable, pattern[name], owner, dim)
+    return clock_recodes(source, pattern)
 
 
 def _refuse_existing(names: Mapping[str, Any], group: GroupInfo, remedy: str) -> None:
@@ -265,11 +313,6 @@ def _check_sizes(sources: Sequence[SourceInfo], group: GroupInfo) -> None:
                     f"{expected} in {where}; "
                     "ingest them into different groups, or name the dimension to join them along (--append-dim)"
                 )
-
-
-def _lengthen(variable: VariableInfo, dim: str, size: int) -> VariableInfo:
-    shape = tuple(size if d == dim else n for d, n in zip(variable.dims, variable.shape, strict=True))
-    return replace(variable, shape=shape)
 
 
 def _array_plan(variable: VariableInfo, start: int, axis: int | None, is_new: bool, origins: list[Origin]) -> ArrayPlan:

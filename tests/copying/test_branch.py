@@ -9,7 +9,16 @@ from arraystore import MemoryStorage, Repository
 from arraystore.copying import CopyDivergedError, CopyTargetError, copy_branch
 from arraystore.errors import InvalidInputError, StorageError
 from arraystore.storage import CountingStorage, Fault, FaultyStorage
-from tests.copying.support import ELSEWHERE, FarMemory, contents, elsewhere, new_repository, random_history, reopened
+from tests.copying.support import (
+    ELSEWHERE,
+    FarMemory,
+    contents,
+    elsewhere,
+    new_repository,
+    objects,
+    random_history,
+    reopened,
+)
 
 
 def same_history(source: Repository, target: Repository, branch: str, to_branch: str | None = None) -> None:
@@ -105,7 +114,7 @@ def test_virtual_chunks_stay_references_and_inlined_ones_stay_inlined() -> None:
     assert (report.chunks, report.virtual) == (1, 1)
     target = reopened(storage)
     assert zarr.open_array(target.readonly_session("main").store, path="a")[:].tolist() == [5, 5, 10, 11, 0, 0]
-    assert not [key for key in storage._objects if key.startswith("chunks/")]
+    assert not [key for key in objects(storage) if key.startswith("chunks/")]
 
 
 def test_a_branch_that_shows_something_else_is_not_overwritten_unless_asked() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -287,8 +288,7 @@ def test_an_object_that_is_needed_and_missing_keeps_the_clone_from_being_publish
     gone = max(key for key in objects(source) if key.startswith(prefix))
     data = objects(source)[gone]
     target = MemoryStorage()
-    source._objects.pop(gone)
-    source._ordered = None
+    assert asyncio.run(source.delete([gone])) == []
     with pytest.raises(CopyIncompleteError, match="missing or damaged"):
         clone_repository(source, target)
     assert not Repository.exists(target)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from zarr.core.buffer import Buffer
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 from arraystore import ConflictDetector, ConflictError, MemoryStorage, Repository
@@ -106,7 +107,8 @@ def test_what_is_exported_has_the_keys_and_bytes_of_the_snapshot(tmp_path: Path,
     repo = new_repository(storage=storage)
     random_history(repo, seed, 12)
     expected = contents(repo.readonly_session("main"))
-    targets: dict[str, object] = {"storage": MemoryStorage(), "far": FarMemory(), "store": MemoryStore()}
+    held: dict[str, Buffer] = {}
+    targets: dict[str, object] = {"storage": MemoryStorage(), "far": FarMemory(), "store": MemoryStore(held)}
     target = targets.get(kind, tmp_path / "out")
     report = export_zarr(repo, target, branch="main")  # type: ignore[arg-type]
     if isinstance(target, MemoryStorage):
@@ -114,7 +116,7 @@ def test_what_is_exported_has_the_keys_and_bytes_of_the_snapshot(tmp_path: Path,
     elif isinstance(target, Path):
         found = files(target)
     else:
-        found = {key: value.to_bytes() for key, value in target._store_dict.items()}  # type: ignore[attr-defined]
+        found = {key: value.to_bytes() for key, value in held.items()}
     assert found == expected
     assert report.documents + report.chunks + report.files == len(expected)
 
@@ -159,13 +161,14 @@ def test_what_is_no_hierarchy_is_refused(tmp_path: Path) -> None:
 
 def test_without_listing_consolidated_metadata_tells_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     for make in MAKERS.values():
-        store = MemoryStore()
+        held: dict[str, Buffer] = {}
+        store = MemoryStore(held)
         make(store)
         monkeypatch.setattr(MemoryStore, "supports_listing", False)
         repo = new_repository(None)
         import_zarr(store, repo)
-        held = contents(repo.readonly_session("main"))
-        assert held == unconsolidated({key: value.to_bytes() for key, value in store._store_dict.items()})
+        imported = contents(repo.readonly_session("main"))
+        assert imported == unconsolidated({key: value.to_bytes() for key, value in held.items()})
         monkeypatch.undo()
 
 
