@@ -82,9 +82,11 @@ def test_a_first_commit_loads_what_a_session_needs_and_no_more() -> None:
 
 
 COMPILED = {
+    "_chunks.cache_usage": {"CacheStats"},
     "_config": {"RepositoryConfig"},
     "_format.layer": {"Attachment"},
     "_log.status": {"FeatureFlag", "RepoStatus"},
+    "storage.cache_usage": {"CacheUsage"},
     "storage.protocol": {"DeleteFailure", "ObjectInfo"},
 }
 """Dataclasses of these modules that are made by the standard library: what users see, and what has slots."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from arraystore._runtime.values import dataclass
+from dataclasses import dataclass
+
 from arraystore.storage.cache_usage import CacheUsage
 
 __all__ = ["CacheStats"]

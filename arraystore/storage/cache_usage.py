@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arraystore._runtime.values import dataclass
+from dataclasses import dataclass
 
 __all__ = ["CacheUsage"]
 
