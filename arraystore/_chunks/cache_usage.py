@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from arraystore.storage.cache_usage import CacheUsage
 
@@ -32,4 +32,4 @@ class CacheStats:
     manifests: CacheUsage
     chunks: CacheUsage
     records: CacheUsage
-    disk: CacheUsage = CacheUsage()
+    disk: CacheUsage = field(default_factory=CacheUsage)

@@ -32,7 +32,7 @@ from arraystore._log.loading import Tip, load_checkpoint
 from arraystore._log.retained_snapshots import RetainedHistory
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.collection.fence import raise_fence
-from arraystore._maintenance.collection.retire import retire_logs
+from arraystore._maintenance.collection.retire import idle_logs, retire_logs
 from arraystore._maintenance.collection.summary import GCSummary, Progress, no_progress
 from arraystore._maintenance.collection.sweep import Listing, delete_all
 from arraystore._maintenance.collection.trace import Trace
@@ -100,8 +100,7 @@ class _Run:
         tagged = [tag.origin for tag in table.tags.values()]
         retained = await self.scope.load_retained(tips, tagged)
         announced = await self._announced(table, tips, retained, previous)
-        needed = await self.scope.load_retained(tips, tagged, announced) if announced else retained
-        retired = {} if self.dry_run else await retire_logs(self.scope, needed, tips)
+        retired = {} if self.dry_run else await self._retired(table, tips, retained, announced)
         if retired:  # before the trace, so that this collection deletes what they release
             tips |= retired
             retained = await self.scope.load_retained(tips, tagged)
@@ -176,6 +175,25 @@ class _Run:
 
         origins = await bounded(origin, [each for each in identifiers if each not in named])
         return [each for each in origins if each is not None]
+
+    async def _retired(
+        self,
+        table: RepositoryTable,
+        tips: dict[str, Tip],
+        retained: dict[str, RetainedHistory],
+        announced: list[Origin],
+    ) -> dict[str, Tip]:
+        """Retire the logs of deleted branches to which neither names nor announcements lead.
+
+        An announcement that the last collection has traced needs its history as much as one made since.
+        """
+        tagged = [tag.origin for tag in table.tags.values()]
+        if announced:
+            retained = await self.scope.load_retained(tips, tagged, announced)
+        if not idle_logs(retained, tips):
+            return {}
+        everything = await self._announced(table, tips, retained, None)
+        return await retire_logs(self.scope, idle_logs(await self.scope.load_retained(tips, tagged, everything), tips))
 
     async def _is_made_by_record(self, state: SnapshotState) -> bool:
         """Tell whether the record of a state makes its snapshot, which the record of one on no branch does not.

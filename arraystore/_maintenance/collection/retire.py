@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from arraystore._concurrency import bounded
 from arraystore._format.ids import CheckpointId
@@ -21,11 +21,13 @@ _FEW_RECORDS = 8
 _AT_ONCE = 16
 
 
-async def retire_logs(
-    scope: MaintenanceScope, retained: Mapping[str, RetainedHistory], tips: Mapping[str, Tip]
-) -> dict[str, Tip]:
-    """Expire the logs of deleted branches that nothing references; returns the newest records of those logs."""
-    idle = [tip for name, tip in tips.items() if _is_idle(retained[name], tip)]
+def idle_logs(retained: Mapping[str, RetainedHistory], tips: Mapping[str, Tip]) -> list[Tip]:
+    """Return the newest records of the logs of deleted branches that nothing references."""
+    return [tip for name, tip in tips.items() if _is_idle(retained[name], tip)]
+
+
+async def retire_logs(scope: MaintenanceScope, idle: Sequence[Tip]) -> dict[str, Tip]:
+    """Expire logs of deleted branches that nothing references; returns the newest records of those that had more."""
     retired = await bounded(lambda tip: _retire(scope, tip), idle, _AT_ONCE)
     return {
         before.state.branch: after

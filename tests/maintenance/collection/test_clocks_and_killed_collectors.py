@@ -138,6 +138,27 @@ def test_an_announcement_that_was_refused_is_no_hindrance_to_collections_with_an
     assert _values(Repository.open(storage)) == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("collections", [(True,), (True, False), (True, False, True), (True, False, False)], ids=str)
+def test_a_snapshot_announced_before_any_number_of_collections_keeps_its_history(collections: tuple[bool, ...]) -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    repository.create_branch("other", repository.lookup_branch("main"))
+    for value in range(12):
+        newest = commit(repository, put("g/a", 0, value), branch="other")
+    history = [info.id for info in repository.ancestry(branch="other")]
+
+    def collect() -> None:
+        Repository.open(storage).delete_branch("other")
+        for full in collections:
+            Repository.open(storage).garbage_collect(_now() - DAY, full=full)
+
+    meanwhile = Meanwhile(storage, "put_if_absent", "/repository/", collect)  # which is where the tag is created
+    Repository.open(meanwhile).create_tag("kept", newest)
+    assert meanwhile.happened
+    repository = Repository.open(storage)
+    assert [info.id for info in repository.ancestry(tag="kept")] == history
+
+
 @pytest.mark.parametrize("seed", [6, 40])
 def test_simulated_clocks_a_day_apart_and_killed_collectors_hinder_nobody(seed: int) -> None:
     with patched(*all_outside()):
