@@ -220,7 +220,10 @@ class _Planning:
         last_gone = max((row.sequence for row in gone if row.id not in old), default=retained.newest.life.expired)
         following = [row.sequence for row in rows if row.sequence > last_gone]
         # Rewrites behind the last expired snapshot expire with it, so that the base needs no layers that they replaced.
-        upto = max(min([*following, limit]) - 1 if following else last_gone, retained.newest.life.expired)
+        upto = min([*following, limit]) - 1 if following else last_gone
+        if not any(each.first <= upto <= each.last for each in retained.stretches):
+            upto = last_gone  # a collection may have taken what the state there is made of, since nobody shows it
+        upto = max(upto, retained.newest.life.expired)
         lost = {row.id for row in gone}
         left = [row for row in every if row.sequence <= upto and row.id not in lost]
         checkpoints = {row.id: checkpoint for row, checkpoint in retained.survivors.values()}

@@ -85,3 +85,21 @@ def test_an_expiry_removes_nothing_younger_that_a_reset_branch_no_longer_shows(l
     assert [info.id for info in repository.ancestry(branch="three")][:later] == young[::-1]
     assert repository.lookup_snapshot(young[0]).id == young[0]
     assert Repository.open(storage).expire_snapshots(now()) >= set(young[:-1])
+
+
+def test_an_expiry_ends_where_what_is_younger_follows_a_reset_that_a_collection_has_taken() -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    old = commit(repository, put("g/a", 0, 1))
+    repository.reset_branch("main", old)
+    moment = now()
+    commit(repository, put("g/a", 0, 2))
+    repository.reset_branch("main", old)
+    newest = commit(repository, put("g/b", 0, 1))
+    Repository.open(storage).garbage_collect(now(), full=True)
+    assert old in Repository.open(storage).expire_snapshots(moment)
+    repository = Repository.open(storage)
+    assert next(iter(repository.ancestry(branch="main"))).id == newest
+    read_all(repository.readonly_session("main"))
+    Repository.open(storage).garbage_collect(now(), full=True)
+    read_all(Repository.open(storage).readonly_session("main"))
