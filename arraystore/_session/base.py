@@ -188,6 +188,11 @@ class SessionBase:
     def __hash__(self) -> int:
         return hash(self.context.storage.location)
 
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        """Return what names of dask arrays are made of: equal only for what is certain to have equal values."""
+        committed = self.read_only and self._copied is None
+        return self.context.storage.location, self.snapshot_id if committed else self.context.environment.new_id().hex()
+
     def __reduce__(self) -> tuple[Any, ...]:
         return rebuild_reader, (type(self), self._locator())
 

@@ -152,6 +152,16 @@ async def list_dir(hierarchy: Hierarchy, prefix: str) -> list[str]:
     return list(names)
 
 
+def members(hierarchy: Hierarchy, path: str) -> list[Node]:
+    """Return the groups and arrays directly below a group, adding their names to the read set."""
+    _note_names(hierarchy, path)
+    names = dict.fromkeys(_names_below(hierarchy, path))
+    if not path:
+        names.pop(HIDDEN, None)
+    nodes = [hierarchy.node(join(path, name)) for name in names]
+    return [node for node in nodes if node is not None and node.kind != NodeKind.FILE]
+
+
 _indexes: WeakKeyDictionary[Hierarchy, dict[str, dict[str, None]]] = WeakKeyDictionary()
 """Names directly below each path, of listed snapshots."""
 

@@ -148,6 +148,10 @@ class ArrayStore(PipelineStore, Store, SyncMixin):
     def __str__(self) -> str:
         return f"arraystore://{self._session.describe()}"
 
+    def __dask_tokenize__(self) -> Any:
+        """Return what names of dask arrays are made of: pickling would send what is uncommitted."""
+        return self.session.__dask_tokenize__()
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self._session, self._read_only)
 

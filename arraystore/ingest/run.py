@@ -17,7 +17,7 @@ from arraystore.ingest.model import GroupInfo
 from arraystore.ingest.plan import IngestPlan, plan_ingest
 from arraystore.ingest.regions import regions_of
 from arraystore.ingest.source import describe_source
-from arraystore.ingest.target import make_array, normal_group, open_target, read_group, require_group, resize_array
+from arraystore.ingest.target import make_array, normal_group, read_group, require_group, resize_array
 from arraystore.ingest.transfer import RegionTransfer
 from arraystore.ingest.values import check_values
 from arraystore.spark.cluster import parallelism, start_session
@@ -77,8 +77,7 @@ def prepare(
     target = GroupInfo(f"/{path}", False) if session is None else read_group(session.store, path)
     planned = TASKS_PER_SLOT * parallelism(master) if tasks is None else tasks
     plan = plan_ingest(infos, target, append_dim=append_dim, chunks=chunks, tasks=planned, skip=skip)
-    held = open_target(session.store, path) if session is not None and target.exists else None
-    remarks = check_values(plan, held)
+    remarks = check_values(plan, session if target.exists else None)
     return PreparedIngest(replace(plan, notes=(*plan.notes, *remarks)), storage, branch, session)
 
 

@@ -121,9 +121,9 @@ def _existing_or_new(store: Store, path: str) -> zarr.Group:
         return zarr.create_group(store, path=path, zarr_format=3)
 
 
-def open_target(store: Store, path: str) -> zarr.Group:
-    """Open the group for writing."""
-    return zarr.open_group(store, path=path.strip("/"), mode="r+")
+def array_path(group: str, name: str) -> str:
+    """Return the path of an array of the group."""
+    return f"{group.strip('/')}/{name}"
 
 
 def make_array(group: zarr.Group, plan: ArrayPlan) -> None:

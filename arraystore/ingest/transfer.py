@@ -6,20 +6,17 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Protocol, Self
 
 import numpy as np
 import xarray as xr
-import zarr
 import zarr.errors
-from zarr.abc.store import Store
 
 from arraystore.errors import ArrayStoreError
 from arraystore.ingest.model import Box, Recode, Region, SourceInfo, VariableInfo
 from arraystore.ingest.plan import IngestPlan
 from arraystore.ingest.source import open_source, read_box, to_plain
-from arraystore.ingest.target import open_target
+from arraystore.ingest.target import array_path
 from arraystore.ingest.times import recode_values
 from arraystore.spark.regions.boxes import region_text
 
@@ -31,12 +28,11 @@ class RegionTransferError(ArrayStoreError):
     """A region could not be read or written; names source, variable and region."""
 
 
-class SupportsStore(Protocol):
+class SupportsWrite(Protocol):
     """A session, or a fork of one."""
 
-    @property
-    def store(self) -> Store:
-        """Store of the session."""
+    def write(self, path: str, selection: Any, data: Any) -> None:
+        """Write a region of an array."""
         ...
 
 
@@ -96,22 +92,21 @@ class RegionTransfer:
         sources = tuple(replace(source, attrs={}, variables={}) for source in plan.sources)
         return cls(sources, plan.group.path, {array.name: array.variable for array in plan.arrays})
 
-    def __call__(self, session: SupportsStore, regions: Sequence[Region]) -> dict[str, int]:
+    def __call__(self, session: SupportsWrite, regions: Sequence[Region]) -> dict[str, int]:
         """Copy regions through a session or a fork, and return counts of regions and bytes."""
         with Sources(self.sources) as sources, warnings.catch_warnings():
             warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
-            group = open_target(session.store, self.group)
-            arrays = cache(group.__getitem__)
             for region in regions:
-                self._copy(sources, arrays(region.array), region)
+                self._copy(sources, session, region)
         return {"regions": len(regions), "nbytes": sum(region.nbytes for region in regions)}
 
-    def _copy(self, sources: Sources, array: Any, region: Region) -> None:
+    def _copy(self, sources: Sources, session: SupportsWrite, region: Region) -> None:
         variable = self.variables[region.array]
         paths = ", ".join(dict.fromkeys(sources.path(piece.source) for piece in region.pieces))
         try:
             values = _assemble(sources, variable, region)
-            array[tuple(slice(start, stop) for start, stop in region.box)] = values
+            box = tuple(slice(start, stop) for start, stop in region.box)
+            session.write(array_path(self.group, region.array), box, values)
         except Exception as error:  # whatever it is, it needs the place to be of use
             cause = str(error) if isinstance(error, ArrayStoreError) else f"{type(error).__name__}: {error}"
             raise RegionTransferError(

@@ -8,6 +8,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from arraystore._runtime.extras import check_extra
+
+check_extra(__name__, "spark", "pyspark")
+
 if TYPE_CHECKING:
     from arraystore.spark.cluster import start_session
     from arraystore.spark.errors import SparkUnavailableError, TaskFailedError, translate_error

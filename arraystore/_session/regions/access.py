@@ -11,7 +11,7 @@ import numpy.typing as npt
 import zarr
 
 from arraystore._changes.read_tracking import note_document
-from arraystore._format.node import Node, NodeKind
+from arraystore._format.node import NodeKind
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy, join
 from arraystore._session.pipeline.blocks import UnsoundBlockError
@@ -196,14 +196,21 @@ def open_region(session: RegionSession, path: str, selection: Any) -> Region:
 
     Raises `NodeNotFoundError` if there is no such array, and `SelectionError` for a selection that is not valid.
     """
-    handle = session.hierarchy.handle(_array(session, path))
+    return region_of(session, path, open_array(session, path), selection)
+
+
+def region_of(session: RegionSession, path: str, handle: ArrayHandle, selection: Any) -> Region:
+    """Return a region of an array that is open; raises `SelectionError` for a selection that is not valid."""
     layout = layout_of(handle)
     selected = select(path, selection, layout.shape)
     return Region(session, path, selection, handle, layout, selected, _codec(session, handle, layout, selected))
 
 
-def _array(session: RegionSession, path: str) -> Node:
-    """Return the node of an array, adding its metadata to the read set as zarr does when it opens one."""
+def open_array(session: RegionSession, path: str) -> ArrayHandle:
+    """Return the handle of an array, adding its metadata to the read set as zarr does when it opens one.
+
+    Raises `NodeNotFoundError` if there is no such array.
+    """
     hierarchy, key = session.hierarchy, path.strip("/")
     node = hierarchy.node(key)
     if (noted := hierarchy.noted) is not None:
@@ -211,7 +218,7 @@ def _array(session: RegionSession, path: str) -> Node:
             note_document(noted, hierarchy.beneath, hierarchy.changes, join(key, name), name, node)
     if node is None or node.kind != NodeKind.ARRAY:
         raise NodeNotFoundError(f"there is no array {path!r} in {session.describe()}: create it first")
-    return node
+    return hierarchy.handle(node)
 
 
 def _codec(

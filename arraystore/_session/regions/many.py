@@ -33,12 +33,12 @@ class _Part:
 
 def read_many(session: RegionSession, requests: Iterable[tuple[str, Any]]) -> list[Any]:
     """Read regions together; see `Session.read_many`."""
-    return _read(session, open_regions(session, requests))
+    return read_regions(session, open_regions(session, requests))
 
 
 async def read_many_async(session: RegionSession, requests: Iterable[tuple[str, Any]]) -> list[Any]:
     """Asynchronous twin of `read_many`."""
-    return await asyncio.to_thread(_read, session, open_regions(session, requests))
+    return await asyncio.to_thread(read_regions, session, open_regions(session, requests))
 
 
 def open_regions(session: RegionSession, requests: Iterable[tuple[str, Any]]) -> list[Region]:
@@ -52,7 +52,8 @@ def _pair(request: Any) -> tuple[str, Any]:
     return request[0], request[1]
 
 
-def _read(session: RegionSession, regions: list[Region]) -> list[Any]:
+def read_regions(session: RegionSession, regions: list[Region]) -> list[Any]:
+    """Read regions together."""
     targets = [None if region.selected is None else region.target(None) for region in regions]
     done = _read_together(session.hierarchy, regions, targets)
     return [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Collection, Hashable, Iterator, Mapping
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, overload
 
 import numpy as np
 import xarray as xr
@@ -13,15 +14,17 @@ from xarray.backends import ZarrStore
 from xarray.backends.common import ArrayWriter
 
 from arraystore._session.fork import ForkSession
+from arraystore._session.regions.like import read_whole, write_like
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError, SessionStateError
+from arraystore.xarray.batches import batches
 
 try:
     from xarray.backends.writers import dump_to_store
 except ImportError:  # where it was until xarray 2025.9
     from xarray.backends.api import dump_to_store  # type: ignore[attr-defined,no-redef,unused-ignore]
 
-__all__ = ["to_arraystore", "to_icechunk"]
+__all__ = ["PendingWrite", "to_arraystore", "to_icechunk"]
 
 Mode = Literal["w", "w-", "a", "a-", "r+"]
 Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"]
@@ -31,8 +34,39 @@ _NO_NAME = "__xarray_dataarray_variable__"
 _NAME = "__xarray_dataarray_name__"
 
 
+@dataclass(frozen=True)
+class PendingWrite:
+    """Dask arrays whose metadata is in a session and whose values are not; see `to_arraystore`."""
+
+    sources: tuple[Any, ...] = ()
+    targets: tuple[Any, ...] = ()
+    regions: tuple[Any, ...] = ()
+    split_every: int | None = None
+
+    def compute(self, **kwargs: Any) -> None:
+        """Compute the arrays and write them into the session, which must not have been committed since.
+
+        Parameters
+        ----------
+        **kwargs
+            For `dask.compute`, ``scheduler="processes"`` for instance.
+        """
+        if not self.sources:
+            return
+        from arraystore.dask.storing import store_dask
+
+        store_dask(
+            sources=self.sources,
+            targets=self.targets,
+            regions=list(self.regions),
+            split_every=self.split_every,
+            **kwargs,
+        )
+
+
+@overload
 def to_arraystore(
-    obj: xr.DataArray | xr.Dataset,
+    obj: xr.DataArray | xr.Dataset | xr.DataTree,
     session: Session | ForkSession,
     *,
     group: str | None = None,
@@ -42,10 +76,49 @@ def to_arraystore(
     append_dim: Hashable | None = None,
     region: Region | None = None,
     encoding: Mapping[Any, Any] | None = None,
+    compute: Literal[True] = True,
     chunkmanager_store_kwargs: Mapping[str, Any] | None = None,
     split_every: int | None = None,
-) -> None:
-    """Write a dataset into a session, with any dask scheduler.
+    write_inherited_coords: bool = False,
+) -> None: ...
+
+
+@overload
+def to_arraystore(
+    obj: xr.DataArray | xr.Dataset | xr.DataTree,
+    session: Session | ForkSession,
+    *,
+    group: str | None = None,
+    mode: Mode | None = None,
+    safe_chunks: bool = True,
+    align_chunks: bool = False,
+    append_dim: Hashable | None = None,
+    region: Region | None = None,
+    encoding: Mapping[Any, Any] | None = None,
+    compute: Literal[False],
+    chunkmanager_store_kwargs: Mapping[str, Any] | None = None,
+    split_every: int | None = None,
+    write_inherited_coords: bool = False,
+) -> PendingWrite: ...
+
+
+def to_arraystore(
+    obj: xr.DataArray | xr.Dataset | xr.DataTree,
+    session: Session | ForkSession,
+    *,
+    group: str | None = None,
+    mode: Mode | None = None,
+    safe_chunks: bool = True,
+    align_chunks: bool = False,
+    append_dim: Hashable | None = None,
+    region: Region | None = None,
+    encoding: Mapping[Any, Any] | None = None,
+    compute: bool = True,
+    chunkmanager_store_kwargs: Mapping[str, Any] | None = None,
+    split_every: int | None = None,
+    write_inherited_coords: bool = False,
+) -> PendingWrite | None:
+    """Write a dataset, or a tree of them, into a session, with any dask scheduler.
 
     Does what `xarray.Dataset.to_zarr` does with ``session.store``, and lets processes and clusters take part: metadata
     and arrays in memory are written by the session, and dask arrays through forks of it, merged when all are computed.
@@ -54,7 +127,7 @@ def to_arraystore(
     Parameters
     ----------
     obj
-        Dataset or data array to write.
+        Dataset, data array or tree to write.
     session
         A writable session.  A `ForkSession` suffices if no array is a dask array.
     group
@@ -71,15 +144,26 @@ def to_arraystore(
     append_dim
         Dimension along which to append.  It is recorded as an append, so that sessions that append at the same time
         can both be committed.  Variables in memory that lack the dimension are written only where they differ from
-        existing ones.
+        existing ones.  Not for trees.
     region
-        The part of existing arrays to write: slices by dimension, or ``"auto"`` to find it by coordinates.
+        The part of existing arrays to write: slices by dimension, or ``"auto"`` to find it by coordinates.  Not for
+        trees.
     encoding
-        Encodings by variable.
+        Encodings by variable; of a tree by the paths of its groups, and by variable.
+    compute
+        Whether dask arrays are computed now.  If not, metadata and arrays in memory are written, and what is returned
+        computes the others.
     chunkmanager_store_kwargs
         For `dask.compute`, ``{"scheduler": "processes"}`` for instance.
     split_every
         Count of task results that are combined at a time.
+    write_inherited_coords
+        Whether groups of a tree repeat the coordinates that they inherit.
+
+    Returns
+    -------
+    PendingWrite or None
+        With ``compute=False``, the dask arrays that are left to compute.
 
     Raises
     ------
@@ -91,14 +175,14 @@ def to_arraystore(
     ValueError
         If xarray refuses the dataset.
     """
-    dataset = _as_dataset(obj)
-    _check_names(dataset)
-    _check_session(session, dataset, chunkmanager_store_kwargs or {})
+    parts = _parts(obj, encoding or {}, append_dim, region, write_inherited_coords=write_inherited_coords)
+    for part in parts:
+        _check_names(part.dataset)
+        _check_session(session, part.dataset, chunkmanager_store_kwargs or {})
     mode = _mode(mode, append_dim, region)
-    if append_dim is not None:
-        dataset = _load(dataset)
+    writer = _Deferred()
     with _growing(session, append_dim):
-        store = ZarrStore.open_group(
+        root = ZarrStore.open_group(
             store=session.store,
             group=group,
             mode=mode,
@@ -109,21 +193,17 @@ def to_arraystore(
             consolidated=False,
             consolidate_on_close=False,
         )
-        dataset = store._validate_and_autodetect_region(dataset)
-        store._validate_encoding(encoding or {})
-        writer = _Deferred()
-        _dump_to_store(dataset, store, writer, encoding=encoding or {})
-    writer.write(store.array_keys() if append_dim is not None else ())
-    if writer.sources:
-        from arraystore.dask import store_dask
-
-        store_dask(
-            sources=writer.sources,
-            targets=writer.targets,
-            regions=writer.regions,
-            split_every=split_every,
-            **(chunkmanager_store_kwargs or {}),
-        )
+        for part in parts:
+            store = root.get_child_store(part.path) if part.path else root
+            dataset = store._validate_and_autodetect_region(part.dataset)
+            store._validate_encoding(part.encoding)
+            _dump_to_store(dataset, store, writer, encoding=part.encoding)
+    writer.write(session, root.array_keys() if append_dim is not None else ())
+    pending = PendingWrite(tuple(writer.sources), tuple(writer.targets), tuple(writer.regions), split_every)
+    if not compute:
+        return pending
+    pending.compute(**(chunkmanager_store_kwargs or {}))
+    return None
 
 
 to_icechunk = to_arraystore
@@ -166,15 +246,28 @@ class _Deferred(ArrayWriter):
         else:
             self._in_memory.append((np.asarray(source), target, region))
 
-    def write(self, existing: Collection[str]) -> None:
+    def write(self, session: Session | ForkSession, existing: Collection[str]) -> None:
         """Write arrays in memory, except values that existing arrays of these names have already.
 
         Two appends that share coordinates would conflict otherwise.
         """
+        repeated = {
+            target.path: source
+            for source, target, region in self._in_memory
+            if target.path.rpartition("/")[2] in existing and all(part == slice(None) for part in region or ())
+        }
+        unchanged = {path for path, found in _values(session, repeated) if _same(found, repeated[path])}
         for source, target, region in self._in_memory:
-            whole = all(part == slice(None) for part in region or ())
-            if not (whole and target.path.rpartition("/")[2] in existing and _same(np.asarray(target[...]), source)):
-                target[region or ...] = source
+            if target.path not in unchanged:
+                write_like(session, target, region or ..., source)
+
+
+def _values(
+    session: Session | ForkSession, like: Mapping[str, np.ndarray[Any, Any]]
+) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """Yield the values of arrays, small ones read together; `like` has arrays as large by path."""
+    for paths in batches(like, lambda path: like[path].nbytes):
+        yield from zip(paths, map(np.asarray, read_whole(session, paths)), strict=True)
 
 
 def _same(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> bool:
@@ -201,7 +294,7 @@ def _check_session(session: Session | ForkSession, dataset: xr.Dataset, compute_
         )
     arrays = [dataset.variables[name].data for name in lazy if _is_dask(dataset.variables[name].data)]
     if arrays:
-        from arraystore.dask import check_scheduler
+        from arraystore.dask.storing import check_scheduler
 
         check_scheduler(session, arrays, compute_kwargs)
 
@@ -225,12 +318,48 @@ def _mode(mode: Mode | None, append_dim: Hashable | None, region: Region | None)
     return mode
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A dataset to write to one group."""
+
+    path: str
+    """Path relative to that of the tree; empty for its root."""
+    dataset: xr.Dataset
+    encoding: Mapping[Any, Any]
+
+
+def _parts(
+    obj: Any,
+    encoding: Mapping[Any, Any],
+    append_dim: Hashable | None,
+    region: Region | None,
+    *,
+    write_inherited_coords: bool,
+) -> list[_Part]:
+    """Return the datasets of groups, that of the root first."""
+    if not isinstance(obj, xr.DataTree):
+        dataset = _as_dataset(obj)
+        return [_Part("", dataset if append_dim is None else _load(dataset), encoding)]
+    if append_dim is not None or region is not None:
+        raise InvalidInputError("append_dim and region do not go with a tree: write each of its datasets with group=")
+    if unknown := set(encoding) - set(obj.groups):
+        raise InvalidInputError(f"encoding must be by group, and the tree has no {sorted(map(str, unknown))}")
+    return [
+        _Part(
+            "" if path == "." else path,
+            node.to_dataset(inherit=write_inherited_coords or node is obj),
+            encoding.get(node.path) or {},
+        )
+        for path, node in obj.subtree_with_keys
+    ]
+
+
 def _as_dataset(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:
     """Return a data array as the dataset that `xarray.DataArray.to_zarr` would write."""
     if isinstance(obj, xr.Dataset):
         return obj
     if not isinstance(obj, xr.DataArray):
-        raise InvalidInputError(f"obj must be an xarray.Dataset or DataArray, not {type(obj).__name__}")
+        raise InvalidInputError(f"obj must be an xarray.Dataset, DataArray or DataTree, not {type(obj).__name__}")
     if obj.name is None:
         return obj.to_dataset(name=_NO_NAME)
     if obj.name in obj.coords or obj.name in obj.dims:

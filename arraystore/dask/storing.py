@@ -20,6 +20,7 @@ from zarr.storage import StorePath
 from arraystore._format.types import Int64s
 from arraystore._session.base import SessionBase
 from arraystore._session.fork import ForkSession
+from arraystore._session.regions.like import config_of, write_like
 from arraystore._session.session import Session
 from arraystore.distributed import extract_session, merge_sessions
 from arraystore.errors import InvalidInputError, MergeConflictError, SessionStateError
@@ -133,13 +134,13 @@ class _Writer:
     def __call__(self, block: Any, block_info: Any = None) -> bytes:
         fork = copy.copy(self.fork)  # a fork of its own: the merge detects chunks that two tasks wrote
         if block.size:
-            place = StorePath(fork.store, self.path)
             location = block_info[0]["array-location"]
             selection = tuple(
                 slice(first + start * step, first + (stop - 1) * step + 1, step)
                 for first, step, (start, stop) in zip(self.first, self.step, location, strict=True)
             )
-            zarr.Array(zarr.AsyncArray(self.metadata, place, self.config))[selection] = block
+            place = StorePath(fork.store, self.path)
+            write_like(fork, zarr.Array(zarr.AsyncArray(self.metadata, place, self.config)), selection, block)
         return fork.changes()
 
 
@@ -158,8 +159,9 @@ def _compute(
 def _written(fork: ForkSession, part: _Part) -> DaskArray:
     target = part.target
     steps = tuple(place.step for place in part.region)
-    config = (getattr(target, "async_array", None) or target._async_array).config  # public since zarr 3.1.4
-    writer = _Writer(fork, target.path, target.metadata, config, tuple(place.start for place in part.region), steps)
+    writer = _Writer(
+        fork, target.path, target.metadata, config_of(target), tuple(place.start for place in part.region), steps
+    )
     name = f"arraystore-write-{fork.context.environment.new_id().hex()}"  # dask must not deduplicate equal writes
     meta = np.empty((0,) * part.source.ndim, dtype=object)
     written: DaskArray = _arrays.map_blocks(writer, part.source, name=name, dtype=object, meta=meta)

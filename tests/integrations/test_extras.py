@@ -1,0 +1,34 @@
+"""Who lacks an extra is told which one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integrations.test_imports import output_of
+
+MISSING = [
+    ("arraystore.xarray", "xarray", "arraystore[xarray]"),
+    ("arraystore.dask", "dask", "arraystore[dask]"),
+    ("arraystore.ingest", "xarray", "arraystore[xarray,spark]"),
+    ("arraystore.ingest", "pyspark", "arraystore[xarray,spark]"),
+    ("arraystore.spark", "pyspark", "arraystore[spark]"),
+]
+
+
+@pytest.mark.parametrize(("module", "package", "extra"), MISSING)
+def test_a_module_without_its_extra_says_which(module: str, package: str, extra: str) -> None:
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "try:\n"
+        f"    import {module}\n"
+        "except ModuleNotFoundError as error:\n"
+        "    print(error.name, error)"
+    )
+    said = output_of(code).strip()
+    assert said == f"{package} {module} needs the package {package!r}, which is not installed: pip install '{extra}'"
+
+
+@pytest.mark.parametrize("module", ["arraystore.xarray", "arraystore.dask", "arraystore.ingest"])
+def test_importing_a_module_of_an_extra_loads_nothing_of_it_yet(module: str) -> None:
+    code = f"import sys, {module}; print({{'dask', 'xarray', 'zarr', 'pyspark'}} & sys.modules.keys())"
+    assert output_of(code).strip() == "set()"
