@@ -27,7 +27,7 @@ _FIRST_OF_NEXT = 1 * MiB
 """Size of the first block of a pack where the one before was read to its end."""
 
 
-_OVERHEAD = 3072
+OVERHEAD = 3072
 """Bytes that the Python objects of a block take, which count as well, since chunks may be small."""
 
 
@@ -43,7 +43,7 @@ class _Block:
     @property
     def weight(self) -> int:
         """Bytes that it takes in memory."""
-        return self.stop - self.start + _OVERHEAD
+        return self.stop - self.start + OVERHEAD
 
 
 class BlockCache:

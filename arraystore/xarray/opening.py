@@ -29,18 +29,18 @@ def open_session(
     Raises `InvalidInputError` for arguments that do not go together.
     """
     if isinstance(place, ArrayStore):
-        place = place.session
+        session: SessionBase = place.session
+        place = session
     if storage_options is not None and not isinstance(place, str | os.PathLike):
         raise InvalidInputError(f"storage_options go with a URL, not with a {type(place).__name__}: leave them out")
     if isinstance(place, SessionBase):
         if any(choice is not None for choice in (branch, tag, snapshot_id, as_of)):
             raise InvalidInputError("a session has its snapshot: leave out branch, tag, snapshot_id and as_of")
         return place
-    if not isinstance(place, Repository):
-        place = Repository.open(_storage(place, storage_options or {}))
+    repo = place if isinstance(place, Repository) else Repository.open(_storage(place, storage_options or {}))
     if branch is None and tag is None and snapshot_id is None:
         branch = "main"
-    return place.readonly_session(branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)
+    return repo.readonly_session(branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)
 
 
 def _storage(place: Any, options: Mapping[str, Any]) -> Storage:

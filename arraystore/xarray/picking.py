@@ -134,7 +134,7 @@ def pick_points(session: SessionBase, path: str, key: Sequence[Any]) -> Any:
     points = np.stack([each.reshape(-1) for each in np.broadcast_arrays(*indices)], axis=1)
     out = np.empty(len(points), layout.dtype)
     itemsize = layout.dtype.itemsize
-    for batch in batches(_boxes(points, layout.codec.shape), lambda box: itemsize * math.prod(box.shape)):
+    for batch in batches(_boxes(points, layout.codec.shape), lambda box: itemsize * box.size):
         found = session.read_many([(path, box.selection) for box in batch])
         for box, values in zip(batch, found, strict=True):
             out[box.at] = values[tuple((points[box.at] - box.low).T)]
@@ -151,9 +151,9 @@ class _Box:
     high: Int64s
 
     @property
-    def shape(self) -> list[int]:
-        """Sides of the box."""
-        return (self.high - self.low).tolist()
+    def size(self) -> int:
+        """Count of items between them."""
+        return math.prod((self.high - self.low).tolist())
 
     @property
     def selection(self) -> tuple[slice, ...]:

@@ -190,7 +190,7 @@ class _GroupStore(ZarrStore):
 
     def open_store_variable(self, name: str) -> xr.Variable:
         """Return a variable whose values are read by regions."""
-        variable: xr.Variable = super().open_store_variable(name)
+        variable: xr.Variable = super().open_store_variable(name)  # type: ignore[no-untyped-call,unused-ignore]
         path = self.members[name].path
         lazy = LazyArray(self._session, path, variable.shape, variable.dtype, self._coordinates)
         # lists and dicts among attributes belong to the decoded metadata, which are shared

@@ -142,6 +142,15 @@ def _read_remote(hierarchy: Hierarchy, located: Located, use: Callable[[Block], 
         _use_fetched(hierarchy.reader, located, list(zip(window, _fetch(hierarchy.reader, window), strict=True)), use)
 
 
+def spans_to_fetch(located: Located) -> list[tuple[str, int, int, int]]:
+    """Return the requests that reading chunks of the storage takes: key, range, and known size of the object."""
+    return [
+        (span.place.key, span.start, span.stop, max(span.stop, span.place.extent))
+        for span in _spans(located, _REMOTE_BLOCK, _REMOTE_GAP)
+        if span.place.data is None and span.place.own < 0
+    ]
+
+
 def _use_fetched(
     reader: ChunkReader, located: Located, fetched: list[tuple[_Span, BytesLike]], use: Callable[[Block], None]
 ) -> None:

@@ -19,6 +19,7 @@ from arraystore._session.pipeline.codecs import ChunkCodec, UndecodableError
 from arraystore._session.pipeline.projection import Projection
 from arraystore._session.pipeline.reading import read_selection
 from arraystore._session.pipeline.writing import SelectionWriter
+from arraystore._session.regions.ahead import read_ahead
 from arraystore._session.regions.few import are_few, pieces_of, read_few, write_few
 from arraystore._session.regions.general import read_generally, write_generally
 from arraystore._session.regions.layout import ArrayLayout, layout_of
@@ -121,6 +122,7 @@ class Region:
         """Read the region without zarr; False if zarr has to."""
         if self.selected is None or self.codec is None:
             return False
+        read_ahead(self.hierarchy, self.handle, self.selected, self.codec)
         out, fill = self.selected.with_all_axes(target), self.layout.fill
         try:
             if are_few(self.hierarchy, self.selected, self.codec):
