@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 
@@ -114,7 +115,8 @@ def read_ahead(hierarchy: Hierarchy, handle: ArrayHandle, selected: Selected, co
     ahead = handle.scan.advance(chunks, handle.grid, most)
     if ahead is not None:
         axes = [np.arange(part.start, part.stop) for part in ahead]
-        _threads().submit(_read, hierarchy, handle, axes)
+        with suppress(RuntimeError):  # the process ends, and takes no more work
+            _threads().submit(_read, hierarchy, handle, axes)
 
 
 def _chunks(part: slice | int, side: int) -> range:
