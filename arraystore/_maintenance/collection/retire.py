@@ -15,7 +15,7 @@ from arraystore._log.retained_snapshots import RetainedHistory
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.scope import MaintenanceScope
 
-_FEW_RECORDS = 8
+FEW_RECORDS = 8
 """Records that may stay: taking them away costs two objects, and each collection adds a fence to every log."""
 
 _AT_ONCE = 16
@@ -41,7 +41,7 @@ def _is_idle(retained: RetainedHistory, tip: Tip) -> bool:
     life = tip.state.life
     if not life.deleted or retained.ends:
         return False
-    return life.survivors is not None or tip.sequence - life.expired > _FEW_RECORDS
+    return life.survivors is not None or tip.sequence - life.expired > FEW_RECORDS
 
 
 async def _retire(scope: MaintenanceScope, tip: Tip) -> Tip:

@@ -96,8 +96,9 @@ class Trace:
     async def _of_log(self, log: BranchLog, retained: RetainedHistory) -> None:
         life = retained.newest.life
         checkpoints = [life.base, None if life.origin is None else life.origin.checkpoint]
-        if retained.newest.checkpoint is not None:
-            checkpoints.append(retained.newest.checkpoint.id)
+        newest = retained.newest.checkpoint
+        if newest is not None and newest.sequence > life.expired:  # else readers start from the base
+            checkpoints.append(newest.id)
         hint = log.hinted or await log.hint()
         if hint is not None:
             checkpoints.append(hint.checkpoint)

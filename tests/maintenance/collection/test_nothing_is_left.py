@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from arraystore import Repository, in_memory_storage
+from arraystore._maintenance.collection.retire import FEW_RECORDS
 from arraystore._maintenance.collection.summary import GCSummary
 from arraystore.storage import Storage
 from tests.commit.support import keys
@@ -78,3 +79,16 @@ def test_after_whatever_was_done_one_collection_leaves_nothing_to_the_next(seed:
     cut_off = now()
     _collect(repository.storage, cut_off)
     _nothing_goes_again(repository.storage, cut_off)
+
+
+def test_a_collection_that_retires_a_log_once_more_takes_the_base_of_the_last_time() -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    repository.create_branch("side", repository.lookup_branch("main"))
+    for value in range(3):
+        commit(repository, put("g/a", 1, value), branch="side")
+    repository.delete_branch("side")
+    for _ in range(2 * FEW_RECORDS + 2):  # each adds a fence to the log
+        cut_off = now()
+        _collect(storage, cut_off)
+        _nothing_goes_again(storage, cut_off)
