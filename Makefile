@@ -55,11 +55,7 @@ docs: $(VENV)/.with-docs ## Build the documentation into site/, strictly
 
 examples: $(VENV)/.with-dev java ## Run the code of README.md and docs/, and every example
 	@# Programs of seconds are over before what Java's second compiler does for them pays.
-	@export JAVA_HOME="$$(tools/find_java.sh)" JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1" && \
-	$(BIN)/python tools/run_doc_blocks.py && \
-	for example in $$(grep -l '^if __name__ == "__main__":' examples/*.py); do \
-	    echo "== $$example"; $(BIN)/python "$$example" || exit 1; \
-	done
+	@JAVA_HOME="$$(tools/find_java.sh)" JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1" $(BIN)/python tools/run_examples.py
 
 clean: ## Remove what builds, tests and the demonstration leave
 	rm -rf build dist site $(DEMO_OUTPUT) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -1,4 +1,4 @@
-"""The runner of documentation code runs what it says, and a broken page cannot pass."""
+"""The runner of examples and of documentation code runs what it says, and a broken page cannot pass."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 
 def _load() -> ModuleType:
-    path = Path(__file__).parents[1] / "tools" / "run_doc_blocks.py"
-    spec = importlib.util.spec_from_file_location("run_doc_blocks", path)
+    path = Path(__file__).parents[1] / "tools" / "run_examples.py"
+    spec = importlib.util.spec_from_file_location("run_examples", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -54,27 +54,25 @@ def test_blocks_share_a_namespace_and_run_in_order_in_an_empty_directory(tmp_pat
             ```
         """,
     )
-    assert runner.check_page(path)
+    assert runner.check_page(path)[0]
 
 
-def test_a_failing_block_of_python_fails_the_page_at_its_own_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failing_block_of_python_fails_the_page_at_its_own_line(tmp_path: Path) -> None:
     path = page(tmp_path, "# Title\n\n```python\nfine = 1\nassert fine == 2\n```\n")
-    assert not runner.check_page(path)
-    assert f'{path}", line 5' in capsys.readouterr().out
+    well, report = runner.check_page(path)
+    assert not well
+    assert f'{path}", line 5' in report
 
 
 def test_a_failing_block_of_bash_fails_the_page(tmp_path: Path) -> None:
-    assert not runner.check_page(page(tmp_path, "<!-- run -->\n```bash\nfalse\ntrue\n```\n"))
+    assert not runner.check_page(page(tmp_path, "<!-- run -->\n```bash\nfalse\ntrue\n```\n"))[0]
 
 
-def test_unmarked_bash_and_unrun_python_are_left_alone_and_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unmarked_bash_and_unrun_python_are_left_alone_and_reported(tmp_path: Path) -> None:
     path = page(tmp_path, "```bash\nfalse\n```\n<!-- no-run: needs a bucket -->\n```python\n1 / 0\n```\n")
-    assert runner.check_page(path)
-    assert "line 6 is not run: needs a bucket" in capsys.readouterr().out
+    well, report = runner.check_page(path)
+    assert well
+    assert "line 6 is not run: needs a bucket" in report
 
 
 @pytest.mark.parametrize(
@@ -90,9 +88,26 @@ def test_unmarked_bash_and_unrun_python_are_left_alone_and_reported(
     ],
 )
 def test_a_page_that_cannot_be_understood_fails(tmp_path: Path, text: str) -> None:
-    assert not runner.check_page(page(tmp_path, text))
+    assert not runner.check_page(page(tmp_path, text))[0]
 
 
-def test_every_page_of_the_documentation_is_looked_at() -> None:
+@pytest.mark.parametrize(("code", "well"), [("assert __name__ == '__main__'", True), ("raise SystemExit(3)", False)])
+def test_an_example_is_run_as_a_program(tmp_path: Path, code: str, well: bool) -> None:
+    path = tmp_path / "example.py"
+    path.write_text(code)
+    assert runner.check_page(path)[0] is well
+
+
+def test_one_page_that_fails_among_many_fails_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text("")
+    bad.write_text("1 / 0")
+    assert runner.main([str(good), str(bad), str(good)]) == 1
+    assert "2 of 3 pages are well" in capsys.readouterr().out
+
+
+def test_every_page_of_the_documentation_and_every_example_is_looked_at() -> None:
     root = Path(__file__).parents[1]
-    assert root / "docs" / "index.md" in runner.all_pages()
+    pages = runner.all_pages()
+    assert {root / "docs" / "index.md", root / "examples" / "daily_job.py"} <= set(pages)
+    assert root / "examples" / "demo_plot.py" not in pages  # a part of another

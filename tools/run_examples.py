@@ -1,10 +1,11 @@
-"""Run the code of README.md, docs/ and the harness, so that no page shows what does not work.
+"""Run every example, and the code of README.md, docs/ and the harness, so that nothing is shown that does not work.
 
-    python tools/run_doc_blocks.py [PAGE ...]
+    python tools/run_examples.py [PAGE ...]
 
-Each page runs in a process, a namespace and an empty working directory of its own, its blocks in order.  A
-``python`` block runs unless the line before it is ``<!-- no-run: reason -->``; a ``bash`` block runs only where the
-line before it is ``<!-- run -->``.  The exit status is 1 when a block failed or when a mark is followed by no block.
+Each page runs in a process, a namespace and an empty working directory of its own, its blocks in order; as many run
+at once as there are processors.  A ``python`` block runs unless the line before it is ``<!-- no-run: reason -->``; a
+``bash`` block runs only where the line before it is ``<!-- run -->``.  An example is a page of Python that is one
+block.  The exit status is 1 when a block failed or when a mark is followed by no block.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,33 +117,33 @@ def run_page(page: Path) -> None:
                 raise PageError(f"{page}:{block.line}: this block of bash ended with status {status}")
 
 
-def check_page(page: Path) -> bool:
-    """Run a page in a process of its own and report; True when all is well."""
+def check_page(page: Path) -> tuple[bool, str]:
+    """Run a page in a process of its own; return whether all is well, and what to report."""
     name = os.path.relpath(page, ROOT)
     try:
-        blocks = list(blocks_of(page.read_text(encoding="utf-8"), name))
+        text = page.read_text(encoding="utf-8")
+        blocks = [Block("python", 1, text, runs=True)] if page.suffix == ".py" else list(blocks_of(text, name))
     except PageError as error:
-        print(f"FAILED {error}")
-        return False
+        return False, f"FAILED {error}"
     ran = sum(block.runs for block in blocks)
     skipped = [block for block in blocks if block.reason]
     start = time.perf_counter()
     problem = _problem_of(page) if ran else ""
     verdict = "FAILED" if problem else "ok    "
-    print(f"{verdict} {name}: {ran} run, {len(skipped)} not run, {time.perf_counter() - start:.1f} s")
-    for block in skipped:
-        print(f"       line {block.line} is not run: {block.reason}")
+    report = [f"{verdict} {name}: {ran} run, {len(skipped)} not run, {time.perf_counter() - start:.1f} s"]
+    report += [f"       line {block.line} is not run: {block.reason}" for block in skipped]
     if problem:
-        print(textwrap.indent(problem, "       "))
-    return not problem
+        report.append(textwrap.indent(problem, "       "))
+    return not problem, "\n".join(report)
 
 
 def _problem_of(page: Path) -> str:
     """Run a page in a fresh process and directory; return what it printed if it failed, else nothing."""
+    program = [page] if page.suffix == ".py" else [Path(__file__).resolve(), "--in-this-process", page]
     with tempfile.TemporaryDirectory(prefix="doc-blocks-", ignore_cleanup_errors=True) as directory:
         try:
             done = subprocess.run(
-                [sys.executable, str(Path(__file__).resolve()), "--in-this-process", str(page)],
+                [sys.executable, *program],
                 cwd=directory,
                 env=_environment_of(page),
                 stdin=subprocess.DEVNULL,
@@ -163,8 +165,10 @@ def _environment_of(page: Path) -> dict[str, str]:
 
 
 def all_pages() -> list[Path]:
-    """Return README.md, all pages of docs/ and those of the tests."""
+    """Return all examples, README.md, all pages of docs/ and those of the tests."""
+    examples = sorted((ROOT / "examples").glob("*.py"))
     return [
+        *(page for page in examples if '\nif __name__ == "__main__":' in page.read_text(encoding="utf-8")),
         *ROOT.glob("README.md"),
         *sorted((ROOT / "docs").rglob("*.md")),
         *sorted((ROOT / "tests").rglob("README.md")),
@@ -173,7 +177,7 @@ def all_pages() -> list[Path]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the pages named, or all."""
-    parser = argparse.ArgumentParser(description="Run the code of README.md and docs/.")
+    parser = argparse.ArgumentParser(description="Run every example, and the code of all pages.")
     parser.add_argument("pages", metavar="PAGE", nargs="*", type=Path)
     parser.add_argument("--in-this-process", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -181,9 +185,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run_page(options.pages[0])
         return 0
     pages = [page.resolve() for page in options.pages] or all_pages()
-    good = [check_page(page) for page in pages]
-    print(f"{sum(good)} of {len(good)} pages are well")
-    return 0 if all(good) else 1
+    good = 0
+    with ThreadPoolExecutor(os.cpu_count()) as runs:
+        for well, report in runs.map(check_page, pages):
+            print(report, flush=True)
+            good += well
+    print(f"{good} of {len(pages)} pages are well")
+    return 0 if good == len(pages) else 1
 
 
 if __name__ == "__main__":
