@@ -20,7 +20,7 @@ from arraystore._session.session import Session
 from arraystore.errors import SessionStateError
 from tests.commit.support import reopened
 from tests.forks.support import chunked, counted, fill, values
-from tests.seams import context_of
+from tests.seams import context_of, prepare
 
 Base = Callable[[ars.Repository], Session]
 NOTE = b"\x92\xa1x\x80"
@@ -101,9 +101,7 @@ BASES = [
 
 async def submitted(repo: ars.Repository, session: Session, tries: int, amends: bytes | None = None) -> None:
     """Hand what a session has changed to the committer of main, whatever the session says to that."""
-    changes = session._changes
-    assert changes is not None
-    prepared = replace(await session._prepare(NOTE), amends=amends)
+    prepared = replace(await prepare(session, NOTE), amends=amends)
     request = Request(PendingTransaction(prepared), session.base_tip, tries)
     await asyncio.wrap_future(context_of(repo).committer("main").submit(request))
 
@@ -119,7 +117,7 @@ def test_a_base_that_is_no_record_of_the_log_is_refused_before_any_put(
     session = base(repo)
     expected = reopened(counting).state
     if fresh:
-        context_of(repo)._branches.clear()
+        repo = ars.Repository.open(counting)
     counting.reset()
     with pytest.raises(ars.ArrayStoreError) as caught:
         asyncio.run(submitted(repo, session, tries, session.base_tip.state.snapshot if amends else None))
@@ -148,7 +146,7 @@ def test_a_base_of_another_branch_does_not_spoil_the_check_of_a_transaction_besi
 
     async def together() -> list[object]:
         requests = [
-            Request(PendingTransaction(await each._prepare(NOTE)), each.base_tip, 5) for each in (strange, session)
+            Request(PendingTransaction(await prepare(each, NOTE)), each.base_tip, 5) for each in (strange, session)
         ]
         answers = [asyncio.wrap_future(context_of(repo).committer("main").submit(each)) for each in requests]
         return await asyncio.gather(*answers, return_exceptions=True)
@@ -166,7 +164,7 @@ def test_nothing_is_set_aside_on_a_base_that_is_no_record(base: Base) -> None:
     before = {key for _, key in counting.log if key.startswith("snapshots/")}
 
     async def flushed() -> None:
-        await write_detached(context_of(repo), session.base_tip, await session._prepare(NOTE))
+        await write_detached(context_of(repo), session.base_tip, await prepare(session, NOTE))
 
     with pytest.raises(SessionStateError, match="no record"):
         asyncio.run(flushed())

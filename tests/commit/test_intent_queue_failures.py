@@ -235,7 +235,7 @@ def test_a_clock_that_is_set_while_writers_wait_delays_them_by_no_more_than_seco
                 break
         await asyncio.sleep(after)
         for each in world.processes.values():
-            each._skew += step
+            each.set_clock(step)
 
     found = world.run(*(writer(chunk(n)) for n in range(12)), set_clocks)[:12]
     assert all(isinstance(each, str) for each in found)

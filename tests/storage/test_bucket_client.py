@@ -16,6 +16,7 @@ import arraystore
 from arraystore.storage import ObstoreStorage, S3StaticCredentials, StorageSettings, s3_storage
 from arraystore.storage.bucket_client import BucketClient
 from tests.s3server import S3Server
+from tests.seams import client_of
 from tests.storage.test_retries import QUICK, ScriptedServer, server
 
 __all__ = ["server"]
@@ -42,7 +43,7 @@ def fetch() -> S3StaticCredentials:
 )
 def test_storages_of_one_bucket_share_a_client_whatever_their_prefix(options: dict[str, Any]) -> None:
     first, second = storage(prefix="a", **options), storage(prefix="b/c", **options)
-    assert first._client() is second._client()
+    assert client_of(first) is client_of(second)
 
 
 @pytest.mark.parametrize(
@@ -64,17 +65,17 @@ def test_storages_that_differ_in_more_than_the_prefix_have_clients_of_their_own(
     options: dict[str, Any], others: dict[str, Any]
 ) -> None:
     first, second = storage(**options), storage(**options | others)
-    assert first._client() is not second._client()
+    assert client_of(first) is not client_of(second)
 
 
 def test_credentials_in_the_environment_belong_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "one")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     first = storage(anonymous=None, from_env=True)
-    before = first._client()
+    before = client_of(first)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "two")
-    assert storage(anonymous=None, from_env=True)._client() is not before
-    assert first._client() is before
+    assert client_of(storage(anonymous=None, from_env=True)) is not before
+    assert client_of(first) is before
 
 
 def test_credentials_from_what_cannot_be_hashed_get_a_client_of_their_own() -> None:
@@ -86,14 +87,14 @@ def test_credentials_from_what_cannot_be_hashed_get_a_client_of_their_own() -> N
 
     one = Fetch()
     first, second = (storage(anonymous=None, get_credentials=one) for _ in range(2))
-    assert first._client() is first._client()
-    assert first._client() is not second._client()
+    assert client_of(first) is client_of(first)
+    assert client_of(first) is not client_of(second)
 
 
 def test_a_client_goes_with_the_last_storage_that_uses_it() -> None:
     first, second = storage(bucket="gone"), storage(bucket="gone")
-    client = weakref.ref(first._client())
-    assert second._client() is client()
+    client = weakref.ref(client_of(first))
+    assert client_of(second) is client()
     del first
     gc.collect()
     assert client() is not None
@@ -116,7 +117,7 @@ def test_threads_that_start_at_once_make_one_client(monkeypatch: pytest.MonkeyPa
 
     def use(one: ObstoreStorage) -> None:
         barrier.wait(10)
-        one._client()
+        client_of(one)
 
     threads = [threading.Thread(target=use, args=(one,)) for one in storages]
     for thread in threads:
@@ -169,5 +170,5 @@ def test_sessions_of_two_repositories_in_threads_share_one_client(s3_server: S3S
     for thread in threads:
         thread.join(60)
     assert [len(list(one.ancestry(branch="main"))) for one in repositories] == [2, 2]
-    assert storages[0]._client() is storages[1]._client()
-    assert storages[0]._client().limit.in_flight == 0
+    assert client_of(storages[0]) is client_of(storages[1])
+    assert client_of(storages[0]).limit.in_flight == 0
