@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,12 @@ def pytest_configure(config: pytest.Config) -> None:
         _open_run.enter_context(s3server.open_run())
     hypothesis.configuration.set_hypothesis_home_dir(Path(os.environ[s3server.RUN_DIRECTORY]) / "hypothesis")
     _load_hypothesis_profile(config)
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """Run one process more than there are processors: those with Spark, servers and naps wait most of the time."""
+    return (yield) + 1
 
 
 THOROUGH = (
