@@ -116,10 +116,10 @@ def draw(rng: random.Random) -> list[Operation]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_commits_is_valid_and_is_theirs_and_then_ours(seed: int) -> None:
+def test_what_commits_is_valid_and_is_theirs_and_then_ours(seed: int, long_run: bool) -> None:
     rng, bench = random.Random(seed), Bench()
     verdicts = {True: 0, False: 0}
-    for number in range(40):
+    for number in range(40 if long_run else 20):
         branch = f"random-{number}"
         bench.repository.create_branch(branch, bench.snapshot)
         theirs = writer(bench, branch, "theirs", draw(rng))

@@ -293,6 +293,6 @@ def play(seed: int, steps: int = 25) -> None:
 
 @pytest.mark.filterwarnings("ignore::arraystore.UnmergedForksWarning")
 @pytest.mark.parametrize("start", range(0, 40, 10))
-def test_random_sessions_do_what_numpy_does(start: int) -> None:
-    for seed in range(start, start + 10):
+def test_random_sessions_do_what_numpy_does(start: int, long_run: bool) -> None:
+    for seed in range(start, start + (10 if long_run else 5)):
         play(seed)
