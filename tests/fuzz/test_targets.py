@@ -20,16 +20,16 @@ from tests.fuzz.mutate import change_body, envelope, open_envelope
 from tests.fuzz.target import BrokenPromiseError, Target, body_trees
 
 SLOW = {
-    "repository": 300,
-    "merge": 400,
-    "listing": 150,
-    "text-store-key": 500,
-    "text-virtual-url": 500,
-    "text-url": 1000,
+    "repository": 100,
+    "merge": 200,
+    "listing": 75,
+    "text-store-key": 250,
+    "text-virtual-url": 250,
+    "text-url": 500,
 }
 """Trials of targets of which one takes milliseconds; the others take about a tenth of one."""
 
-TRIALS = 4000
+TRIALS = 2000
 
 
 @pytest.mark.timeout(24 * 3600)
