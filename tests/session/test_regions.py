@@ -113,9 +113,9 @@ def _compare(session: Session, theirs: Any, step: str, selection: Any, data: st.
     elif step == "read":
         assert_same(session.read("a/b", selection), part)
     elif step == "into":
-        out = np.full(np.shape(part), 1, np.asarray(part).dtype, "F")
+        out = np.full(np.shape(part), 1, theirs.dtype, "F")
         assert session.read("a/b", selection, out=out) is out
-        assert out.tobytes() == np.asarray(part).tobytes()
+        assert out.tobytes() == np.asarray(part, theirs.dtype).tobytes()
     else:
         value: Any = data.draw(values(np.asarray(part).dtype, np.shape(part)) | values(np.asarray(part).dtype, ()))
         value = value[()] if isinstance(value, np.ndarray) and value.shape == () else value

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from arraystore._chunks.reader import ChunkReader
 from arraystore._concurrency import bounded
-from arraystore._format.pack import CHECKSUM_BYTES, all_sound
+from arraystore._format.pack import all_sound
 from arraystore._format.types import Int64s
 from arraystore._runtime import run
 from arraystore._runtime.values import dataclass
@@ -33,6 +33,9 @@ _LOCAL_BLOCK = 1 * MiB
 
 _KEPT_SCRATCH = 2 * MiB
 """Bytes that a thread keeps for the next selection, which may be a single chunk."""
+
+_BYTES_OF_A_THREAD = 256 * KiB
+"""Bytes that take as long as it takes to have another thread read, check and decode them."""
 
 _REMOTE_BLOCK = 4 * MiB
 """Bytes of a request: beyond it, requests in parallel are faster than a longer one."""
@@ -81,13 +84,18 @@ def for_each_block(hierarchy: Hierarchy, located: Located, use: Callable[[Block]
     """
     if hierarchy.reader.storage.cheap_probes:
         spans = list(_spans(located, _LOCAL_BLOCK, _LOCAL_GAP))
-        share(spans, lambda: _LocalReader(hierarchy, located, use), min(len(spans), thread_count()))
+        share(spans, lambda: _LocalReader(hierarchy, located, use), _threads_for(spans))
     else:
         _read_remote(hierarchy, located, use)
 
 
-class _Scratch(threading.local):
-    """Memory that a thread reads spans into, kept for the next selection: pages of a new one must be cleared."""
+def _threads_for(spans: list[_Span]) -> int:
+    """Return the threads that are worth waking: a crop of a few small chunks takes less than to hand it over."""
+    return min(thread_count(), 1 + sum(span.stop - span.start for span in spans) // _BYTES_OF_A_THREAD)
+
+
+class Scratch(threading.local):
+    """Memory that a thread keeps for the next selection: pages of a new one must be cleared."""
 
     def __init__(self) -> None:
         self.kept = _NOTHING
@@ -96,11 +104,14 @@ class _Scratch(threading.local):
         """Return memory of so many bytes, which the next call gives away again."""
         if len(self.kept) >= size:
             return self.kept[:size]
-        self.kept = np.empty(size, dtype=np.uint8)
-        return self.kept
+        memory = np.empty(size, dtype=np.uint8)
+        if size <= _KEPT_SCRATCH:
+            self.kept = memory
+        return memory
 
 
-_scratch = _Scratch()
+_scratch = Scratch()
+"""Memory that a thread reads spans into."""
 
 
 class _LocalReader:
@@ -157,7 +168,7 @@ def _use_fetched(
     def one(item: tuple[_Span, BytesLike]) -> None:
         use(_verified(reader, item[0], located, item[1]))
 
-    share(fetched, lambda: one, thread_count())
+    share(fetched, lambda: one, _threads_for([span for span, _ in fetched]))
 
 
 def _fetch(reader: ChunkReader, window: list[_Span]) -> list[BytesLike]:
@@ -192,7 +203,7 @@ def _spans(located: Located, limit: int, gap: int) -> Iterator[_Span]:
 
 def _spans_of(located: Located, place: Place, at: Int64s, limit: int, gap: int) -> Iterator[_Span]:
     offset = located.offset[at]
-    stop = offset + located.length[at] + (CHECKSUM_BYTES if place.data is None else 0)
+    stop = offset + located.length[at] + place.trailer
     for first, last in _cuts(offset, stop, limit, gap):
         yield _Span(place, int(offset[first]), int(stop[first:last].max()), at[first:last])
 
@@ -218,7 +229,7 @@ def _block(span: _Span, located: Located, data: BytesLike) -> Block:
 
 def _verified(reader: ChunkReader, span: _Span, located: Located, data: BytesLike) -> Block:
     block = _block(span, located, data)
-    if reader.verify:
+    if reader.verify and span.place.trailer:
         offsets = located.offset[span.at].tolist()
         if not all_sound(span.place.seed, span.start, block.data, offsets, block.length.tolist()):
             raise UnsoundBlockError(span.place.key)

@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import zstandard
-from zarr.codecs import BytesCodec, TransposeCodec, ZstdCodec
-from zarr.core.metadata.v2 import ArrayV2Metadata
-from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from arraystore._format.types import Int64s
 from arraystore._runtime.values import dataclass
-from arraystore._session.pipeline.blocks import Block
-from arraystore._session.pipeline.threads import thread_count
+from arraystore._session.pipeline.blocks import Block, Scratch
+from arraystore._session.pipeline.byte_codecs import ByteCodec, UndecodableError, zstd_options
+from arraystore._session.pipeline.threads import share
 from arraystore.storage.protocol import BytesLike
 
 Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
 
-_KINDS = "biufcMm"
-"""Kinds of data types whose items are their bytes, and equal to the fill value as numpy compares them."""
+_NOTHING = memoryview(b"")
 
 _FEW = 64 << 10
 """Bytes for which threads cost more than they save."""
 
-_KEPT_LEVEL = 9
-"""Highest level of zstd of which a thread keeps the memory: higher ones may take hundreds of megabytes."""
+_DECODED = 2 << 20
+"""Bytes that are decoded at a time: few enough to be copied from a cache."""
 
-_DECOMPRESSED = 2 << 20
-"""Bytes that are decompressed at a time: few enough to be copied from a cache."""
-
-
-class UndecodableError(Exception):
-    """Chunks are not as this module writes them; the general path reads them, or says what is wrong."""
+_PIECE = 1 << 18
+"""Bytes that a thread encodes at a time."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +52,18 @@ class ChunkCodec:
     """Data type of items as they are stored."""
     order: tuple[int, ...] | None = None
     """Order in which axes are stored; None for C order."""
-    zstd: tuple[int, bool] | None = None
-    """Level and whether frames have checksums; None for chunks that are not compressed."""
+    stages: tuple[ByteCodec, ...] = ()
+    """Codecs of the bytes, in the order in which they encode; none for chunks that are stored as they are."""
+
+    @property
+    def is_raw(self) -> bool:
+        """Tell whether chunks are stored as they are, so that a run of them is one strided copy."""
+        return not self.stages
+
+    @property
+    def has_frames(self) -> bool:
+        """Tell whether chunks are frames of zstd, of which the C library takes many in one call."""
+        return len(self.stages) == 1 and self.stages[0].kind == "zstd"
 
     @property
     def nbytes(self) -> int:
@@ -92,18 +95,33 @@ class ChunkCodec:
 
     def may_have(self, lengths: Int64s) -> bool:
         """Tell whether chunks may have these lengths: checked before a byte is read or memory for it is taken."""
-        if self.zstd is None:
+        if self.is_raw:
             return bool((lengths == self.nbytes).all())
-        return not len(lengths) or int(lengths.max()) <= self.nbytes + self.nbytes // 128 + 1024
+        return not len(lengths) or int(lengths.max()) <= self._most(len(self.stages))
+
+    @property
+    def encoded_size(self) -> int | None:
+        """Bytes of an encoded chunk; None if they depend on the items."""
+        growths = [stage.growth for stage in self.stages]
+        return None if None in growths else self.nbytes + sum(growth for growth in growths if growth is not None)
+
+    def _most(self, stages: int) -> int:
+        """Return the bytes that the first codecs make of a chunk at most: no compressor makes it much larger."""
+        exact = [stage.growth for stage in self.stages[:stages]]
+        if None not in exact:
+            return self.nbytes + sum(growth for growth in exact if growth is not None)
+        return self.nbytes + stages * (self.nbytes // 128 + 1024)
 
     # -- decoding -----------------------------------------------------------------------------------------------
 
     def decode(self, block: Block) -> Iterator[Decoded]:
         """Decode the chunks of a block; raises `UndecodableError`."""
-        if self.zstd is None:
+        if self.is_raw:
             yield from self._view(block)
-        else:
+        elif self.has_frames:
             yield from self._decompress(block)
+        else:
+            yield from self._decode_each(block)
 
     def _view(self, block: Block) -> Iterator[Decoded]:
         """Yield runs of chunks at one stride: all of a block, unless chunks were written out of order."""
@@ -119,7 +137,7 @@ class ChunkCodec:
 
     def _decompress(self, block: Block) -> Iterator[Decoded]:
         """Decompress bounded parts of a block, of which a few bytes may be a thousand times as many."""
-        step = max(1, _DECOMPRESSED // self.nbytes)
+        step = max(1, _DECODED // self.nbytes)
         for first in range(0, len(block.at), step):
             segments = np.stack([block.offset, block.length], axis=1)[first : first + step]
             yield from self._decompress_part(block, first, segments.astype(np.uint64))
@@ -137,75 +155,77 @@ class ChunkCodec:
         for first, rows in _rows_of(chunks, size):
             yield Decoded(start + first, self._unstored(self.rows(rows, 0, len(rows) // size, size)))
 
-    def decode_one(self, data: BytesLike) -> Array:
-        """Return the items of one chunk; raises `UndecodableError`."""
-        if self.zstd is not None:
-            data = self._decompress_one(data)
+    def _decode_each(self, block: Block) -> Iterator[Decoded]:
+        """Decode chunk by chunk into memory from which bounded parts of a block are copied."""
+        size = self.nbytes
+        step = max(1, _DECODED // size)
+        memory = _scratch.of(size * min(step, len(block.at)))
+        offsets, lengths = block.offset.tolist(), block.length.tolist()
+        for first in range(0, len(offsets), step):
+            last = min(first + step, len(offsets))
+            for at in range(first, last):
+                row = memory[size * (at - first) : size * (at - first + 1)]
+                decoded = self._decode_bytes(block.data[offsets[at] : offsets[at] + lengths[at]], row)
+                if decoded is not row:
+                    row[:] = decoded
+            yield Decoded(first, self._unstored(self.rows(memory, 0, last - first, size)))
+
+    def _decode_bytes(self, data: Bytes, out: Bytes | None = None) -> Bytes:
+        """Return the bytes of a chunk, in `out` where the last codec can; raises `UndecodableError`."""
+        for number in range(len(self.stages) - 1, -1, -1):
+            data = self.stages[number].decode(data, self._most(number), None if number else out)
         if len(data) != self.nbytes:
             raise UndecodableError
-        return self._unstored(self.rows(np.frombuffer(data, dtype=np.uint8), 0, 1, self.nbytes))[0]  # type: ignore[no-any-return]
+        return data
 
-    def _decompress_one(self, data: BytesLike) -> bytes:
-        try:
-            if zstandard.frame_content_size(data) != self.nbytes:  # which is as much memory as it would take
-                raise UndecodableError
-            return _contexts.decompressor().decompress(data)
-        except zstandard.ZstdError as error:
-            raise UndecodableError from error
+    def decode_one(self, data: BytesLike) -> Array:
+        """Return the items of one chunk; raises `UndecodableError`."""
+        decoded = self._decode_bytes(np.frombuffer(data, dtype=np.uint8))
+        return self._unstored(self.rows(decoded, 0, 1, self.nbytes))[0]  # type: ignore[no-any-return]
 
     # -- encoding -----------------------------------------------------------------------------------------------
 
     def encode_one(self, chunk: Array) -> memoryview:
         """Return the bytes of one chunk; they may be those of the array."""
-        data = np.ascontiguousarray(self.stored(chunk), dtype=self.dtype).reshape(-1).view(np.uint8).data
-        if self.zstd is None:
-            return data
-        return memoryview(_contexts.compressor(*self.zstd).compress(data))
+        return self._encode(np.ascontiguousarray(self.stored(chunk), dtype=self.dtype))
 
-    def compress(self, chunks: Array) -> list[memoryview]:
-        """Compress chunks that are contiguous, as they are stored; returns frames."""
-        assert self.zstd is not None
-        level, checksum = self.zstd
+    def _encode(self, chunk: Array) -> memoryview:
+        data = chunk.reshape(-1)
+        for stage in self.stages:
+            data = stage.encode(data)
+        return data.view(np.uint8).data
+
+    def encode(self, chunks: Array, threads: int) -> list[memoryview]:
+        """Encode chunks that are contiguous, as they are stored."""
+        if self.has_frames:
+            return self._compress(chunks, threads)
+        encoded: list[memoryview] = [_NOTHING] * len(chunks)
+
+        def piece(numbers: range) -> None:
+            for number in numbers:
+                encoded[number] = self._encode(chunks[number])
+
+        step = max(1, _PIECE // self.nbytes)
+        pieces = [range(first, min(first + step, len(chunks))) for first in range(0, len(chunks), step)]
+        share(pieces, lambda: piece, threads)
+        return encoded
+
+    def _compress(self, chunks: Array, threads: int) -> list[memoryview]:
+        """Compress chunks into frames."""
+        level, checksum = zstd_options(self.stages[0].config)
         count, size = len(chunks), self.nbytes
         segments = np.stack([np.arange(count) * size, np.full(count, size)], axis=1).astype(np.uint64)
         compressor = zstandard.ZstdCompressor(level=level, write_checksum=checksum)
         data = chunks.reshape(-1).view(np.uint8).data
         frames = compressor.multi_compress_to_buffer(
-            zstandard.BufferWithSegments(data, segments.tobytes()), threads=_threads(count * size)
+            zstandard.BufferWithSegments(data, segments.tobytes()),
+            threads=0 if threads == 1 or count * size < _FEW else threads,
         )
         return [memoryview(frames[i]) for i in range(count)]  # type: ignore[arg-type]  # its stubs do not say so
 
 
-class _Contexts(threading.local):
-    """Contexts of the C library for one chunk at a time, kept for the next: the memory of a new one takes 20 µs."""
-
-    def __init__(self) -> None:
-        self.key: tuple[int, bool] | None = None
-        self.last: zstandard.ZstdCompressor | None = None
-        self._decompressor: zstandard.ZstdDecompressor | None = None
-
-    def compressor(self, level: int, checksum: bool) -> zstandard.ZstdCompressor:
-        """Return a compressor, of which this thread keeps the last one."""
-        compressor = self.last if self.key == (level, checksum) else None
-        if compressor is None:
-            compressor = zstandard.ZstdCompressor(level=level, write_checksum=checksum)
-            if level <= _KEPT_LEVEL:
-                self.key, self.last = (level, checksum), compressor
-        return compressor
-
-    def decompressor(self) -> zstandard.ZstdDecompressor:
-        """Return the decompressor of this thread."""
-        if self._decompressor is None:
-            self._decompressor = zstandard.ZstdDecompressor()
-        return self._decompressor
-
-
-_contexts = _Contexts()
-
-
-def _threads(size: int) -> int:
-    """Return the threads to use, 0 for this one."""
-    return 0 if size < _FEW else thread_count()
+_scratch = Scratch()
+"""Memory that a thread decodes into."""
 
 
 def _rows_of(chunks: Any, size: int) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
@@ -227,63 +247,3 @@ def _rows_of(chunks: Any, size: int) -> Iterator[tuple[int, npt.NDArray[np.uint8
         head = np.frombuffer(chunks[first], dtype=np.uint8)
         yield first, np.lib.stride_tricks.as_strided(head, ((low - first + 1) * size,), (1,))
         first = low + 1
-
-
-# -- which chains of codecs are known ---------------------------------------------------------------------------
-
-
-def chunk_codec(metadata: Any) -> ChunkCodec | None:
-    """Return the codec for the chunks of an array; None for a chain of codecs or a data type that is not known."""
-    if isinstance(metadata, ArrayV3Metadata):
-        return _codec_v3(metadata)
-    return _codec_v2(metadata) if isinstance(metadata, ArrayV2Metadata) else None
-
-
-def _codec_v3(metadata: ArrayV3Metadata) -> ChunkCodec | None:
-    shape = getattr(metadata.chunk_grid, "chunk_shape", None)
-    dtype = metadata.data_type.to_native_dtype()
-    if not _is_known(metadata.chunk_grid, shape, dtype):
-        return None
-    assert shape is not None
-    order: tuple[int, ...] | None = None
-    codecs: list[Any] = list(metadata.codecs)
-    if codecs and type(codecs[0]) is TransposeCodec:
-        order = tuple(codecs.pop(0).order)
-    if not codecs or type(codecs[0]) is not BytesCodec:
-        return None
-    endian = getattr(codecs[0].endian, "value", codecs[0].endian)
-    if dtype.itemsize > 1:
-        if endian not in ("little", "big"):
-            return None
-        dtype = dtype.newbyteorder("<" if endian == "little" else ">")
-    return _with_compression(ChunkCodec(tuple(shape), dtype, order), codecs[1:])
-
-
-def _with_compression(raw: ChunkCodec, codecs: list[Any]) -> ChunkCodec | None:
-    if not codecs:
-        return raw
-    if len(codecs) == 1 and type(codecs[0]) is ZstdCodec:
-        return ChunkCodec(raw.shape, raw.dtype, raw.order, (_level(codecs[0].level), codecs[0].checksum))
-    return None
-
-
-def _level(level: int) -> int:
-    """Return a level of the C library, where 0 is the default."""
-    return 3 if level == 0 else level
-
-
-def _codec_v2(metadata: ArrayV2Metadata) -> ChunkCodec | None:
-    dtype = metadata.dtype.to_native_dtype()
-    if metadata.filters or metadata.compressor is not None or metadata.order != "C":
-        return None
-    shape = tuple(metadata.chunks)
-    return ChunkCodec(shape, dtype) if _is_plain(shape, dtype) else None
-
-
-def _is_known(grid: Any, shape: Any, dtype: np.dtype[Any]) -> bool:
-    regular = type(grid).__name__ in ("RegularChunkGrid", "RegularChunkGridMetadata")
-    return regular and isinstance(shape, tuple) and _is_plain(shape, dtype)
-
-
-def _is_plain(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in _KINDS and len(shape) > 0 and min(shape) > 0 and not dtype.hasobject

@@ -14,7 +14,7 @@ from arraystore._changes.read_tracking import speaks_of
 from arraystore._chunks.pack_writer import pack_key
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
-from arraystore._format.pack import pack_seed
+from arraystore._format.pack import CHECKSUM_BYTES, pack_seed
 from arraystore._format.references import DELETED, INLINE, VIRTUAL
 from arraystore._format.types import Int64s
 from arraystore._runtime.values import dataclass
@@ -38,6 +38,13 @@ class Place:
     """Number of the pack in this session's writer; -1 for one of the snapshot."""
     data: memoryview | None = None
     """Bytes of inlined chunks, which carry no checksums."""
+    framed: bool = True
+    """Whether a checksum follows each range that is read: not behind parts of chunks."""
+
+    @property
+    def trailer(self) -> int:
+        """Bytes of the checksum that follows each range."""
+        return CHECKSUM_BYTES if self.framed and self.data is None else 0
 
 
 @dataclass
@@ -65,52 +72,66 @@ class Located:
         self.place[mask], self.offset[mask], self.length[mask] = source, offset, length
 
 
-def numbers_of(axes: Sequence[Int64s], strides: Sequence[int]) -> Int64s:
-    """Return the numbers of all cells of a product of coordinates, in row-major order."""
+Cells = Sequence[Int64s]
+"""Coordinates of cells along each axis, which broadcast: columns of a list, or the open mesh of a product."""
+
+
+def numbers_of(cells: Cells, strides: Sequence[int]) -> Int64s:
+    """Return the numbers of cells, in row-major order."""
     total = np.zeros((), dtype=np.int64)
-    for axis, stride in zip(axes, strides, strict=True):
-        total = total[..., np.newaxis] + axis * stride
+    for axis, stride in zip(cells, strides, strict=True):
+        total = total + axis * stride
     return total.reshape(-1)
 
 
 def mask_of(inside: Sequence[Mask]) -> Mask:
-    """Return the cells of a product that are inside along all axes, in row-major order."""
+    """Return the cells that are inside along all axes, in row-major order."""
     total = np.ones((), dtype=bool)
     for axis in inside:
-        total = total[..., np.newaxis] & axis
+        total = total & axis
     return total.reshape(-1)
+
+
+def mesh(axes: Sequence[Int64s]) -> Cells:
+    """Return the cells of a product of coordinates."""
+    return np.ix_(*axes)
 
 
 def locate(hierarchy: Hierarchy, handle: ArrayHandle, axes: Sequence[Int64s]) -> Located:
     """Look up all chunks of a product of coordinates, and note which of the snapshot were read."""
-    count = int(np.prod([len(axis) for axis in axes]))
+    return locate_cells(hierarchy, handle, mesh(axes))
+
+
+def locate_cells(hierarchy: Hierarchy, handle: ArrayHandle, cells: Cells) -> Located:
+    """Look up chunks, and note which of the snapshot were read."""
+    count = int(np.prod(np.broadcast_shapes(*[axis.shape for axis in cells])))
     found = Located(np.full(count, MISSING), np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64))
     open_ = np.ones(count, dtype=bool)
     if handle.changes is not None:
-        open_ = _locate_own(hierarchy, handle, axes, found)
+        open_ = _locate_own(hierarchy, handle, cells, found)
     if not open_.any():
         return found
-    _note(hierarchy, handle, axes, open_)
+    _note(hierarchy, handle, cells, open_)
     for layer in reversed(handle.layers):
         if not open_.any():
             break
-        _locate_in_layer(hierarchy, layer, axes, open_, found)
+        _locate_in_layer(hierarchy, layer, cells, open_, found)
     return found
 
 
 # -- own changes ------------------------------------------------------------------------------------------------
 
 
-def _locate_own(hierarchy: Hierarchy, handle: ArrayHandle, axes: Sequence[Int64s], found: Located) -> Mask:
+def _locate_own(hierarchy: Hierarchy, handle: ArrayHandle, cells: Cells, found: Located) -> Mask:
     """Look up chunks of this session; returns those of which it has nothing to say."""
     written, changes = handle.changes, hierarchy.changes
     assert written is not None
     assert changes is not None
     with changes.lock:  # another thread may resize the array, which renumbers its chunks
-        known, values = written.table.get_many(numbers_of(axes, written.table.strides))
+        known, values = written.table.get_many(numbers_of(cells, written.table.strides))
         open_ = ~known
         if written.visible is not None:
-            open_ &= mask_of([axis < bound for axis, bound in zip(axes, written.visible, strict=True)])
+            open_ &= mask_of([axis < bound for axis, bound in zip(cells, written.visible, strict=True)])
         if known.any():
             _put_own(changes, found, np.flatnonzero(known), values[known].astype(np.int64, copy=False))
     return open_
@@ -138,18 +159,18 @@ def _put_own(changes: ChangeSet, found: Located, at: Int64s, values: Int64s) -> 
 # -- the snapshot -----------------------------------------------------------------------------------------------
 
 
-def _locate_in_layer(hierarchy: Hierarchy, layer: Layer, axes: Sequence[Int64s], open_: Mask, found: Located) -> None:
+def _locate_in_layer(hierarchy: Hierarchy, layer: Layer, cells: Cells, open_: Mask, found: Located) -> None:
     """Look up chunks in one layer, and strike those of which it has something to say off the open ones."""
     box = layer.box
-    ranges = [(axis >= low) & (axis < high) for axis, low, high in zip(axes, box.low, box.high, strict=True)]
+    ranges = [(axis >= low) & (axis < high) for axis, low, high in zip(cells, box.low, box.high, strict=True)]
     if not all(inside.any() for inside in ranges):
         return
     wanted = np.flatnonzero(mask_of(ranges) & open_)
     if not len(wanted):
         return
     manifest = hierarchy.reader.manifests.get(layer) or hierarchy.reader.manifests.load_sync(layer)
-    shift = layer.shift or (0,) * len(axes)
-    local = [axis - (low + by) for axis, low, by in zip(axes, manifest.box.low, shift, strict=True)]
+    shift = layer.shift or (0,) * len(cells)
+    local = [axis - (low + by) for axis, low, by in zip(cells, manifest.box.low, shift, strict=True)]
     numbers = numbers_of(local, manifest.box.strides)[wanted]
     if manifest.index is not None:
         at = np.minimum(manifest.index.searchsorted(numbers), len(manifest.index) - 1)
@@ -177,13 +198,13 @@ def _put_committed(manifest: Manifest, found: Located, at: Int64s, rows: Int64s)
 # -- tracking reads ---------------------------------------------------------------------------------------------
 
 
-def _note(hierarchy: Hierarchy, handle: ArrayHandle, axes: Sequence[Int64s], open_: Mask) -> None:
+def _note(hierarchy: Hierarchy, handle: ArrayHandle, cells: Cells, open_: Mask) -> None:
     """Add chunks of the snapshot to the read set, unless this session wrote or placed them."""
     reads = hierarchy.noted
     if reads is None or handle.committed is None:
         return
-    inside = [axis < bound for axis, bound in zip(axes, handle.committed_grid, strict=True)]
-    coords = _coordinates(axes)[open_ & mask_of(inside)]
+    inside = [axis < bound for axis, bound in zip(cells, handle.committed_grid, strict=True)]
+    coords = _coordinates(cells)[open_ & mask_of(inside)]
     if handle.own_layers:
         own = [speaks_of(handle.own_layers, tuple(row), hierarchy.reader) for row in coords.tolist()]
         coords = coords[~np.array(own, dtype=bool)]
@@ -191,5 +212,5 @@ def _note(hierarchy: Hierarchy, handle: ArrayHandle, axes: Sequence[Int64s], ope
         reads.chunks(handle.node.id, coords)
 
 
-def _coordinates(axes: Sequence[Int64s]) -> npt.NDArray[Any]:
-    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
+def _coordinates(cells: Cells) -> npt.NDArray[Any]:
+    return np.stack(np.broadcast_arrays(*cells), axis=-1).reshape(-1, len(cells))

@@ -5,22 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from zarr.abc.codec import Codec, CodecPipeline
 from zarr.registry import register_pipeline
 
+from arraystore._runtime import lazy_module
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.blocks import UnsoundBlockError
-from arraystore._session.pipeline.codecs import ChunkCodec, UndecodableError, chunk_codec
+from arraystore._session.pipeline.byte_codecs import UndecodableError
+from arraystore._session.pipeline.chains import chunk_codec
+from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.emptiness import FillValue
 from arraystore._session.pipeline.projection import Batch, Projection, project
 from arraystore._session.pipeline.reading import read_selection
+from arraystore._session.pipeline.shards import ArrayCodec, ShardCodec
 from arraystore._session.pipeline.target import PipelineStore
 from arraystore._session.pipeline.writing import SelectionWriter
 from arraystore.errors import ArrayStoreError
+
+if TYPE_CHECKING:
+    from arraystore._session.pipeline import listing
+    from arraystore._session.pipeline.listing import Listing
+else:
+    listing = lazy_module("arraystore._session.pipeline.listing")
 
 _INLINE = 1 << 18
 """Bytes below which a local selection is done before another thread could have begun it."""
@@ -38,16 +48,17 @@ class _Work:
 
     hierarchy: Hierarchy
     handle: ArrayHandle
-    codec: ChunkCodec
-    selection: Projection
+    codec: ArrayCodec
+    selection: Projection | Listing
     values: np.ndarray[Any, Any]
-    """The user's array, with all axes."""
+    """The user's array, with all axes of a product."""
     fill: FillValue
 
     @property
     def is_quick(self) -> bool:
         """Tell whether a thread would cost more than the work."""
-        return self.hierarchy.reader.storage.cheap_probes and self.selection.count * self.codec.nbytes <= _INLINE
+        size = self.values.nbytes if isinstance(self.codec, ShardCodec) else self.selection.count * self.codec.nbytes
+        return self.hierarchy.reader.storage.cheap_probes and size <= _INLINE
 
 
 class ArrayStoreCodecPipeline(CodecPipeline):
@@ -62,7 +73,7 @@ class ArrayStoreCodecPipeline(CodecPipeline):
         Codec for many chunks; None if the chain of codecs is not known.
     """
 
-    def __init__(self, make_inner: Callable[[], CodecPipeline], codec: ChunkCodec | None) -> None:
+    def __init__(self, make_inner: Callable[[], CodecPipeline], codec: ArrayCodec | None) -> None:
         self._make_inner = make_inner
         self.codec = codec
 
@@ -139,7 +150,7 @@ class ArrayStoreCodecPipeline(CodecPipeline):
     async def read(self, batch_info: Iterable[Any], out: Any, drop_axes: tuple[int, ...] = ()) -> Any:
         """Read the chunks of a selection into an array."""
         batch = list(batch_info)
-        work = None if drop_axes else self._work(batch, out, writing=False)
+        work = self._work(batch, out, drop_axes, writing=False)
         if work is not None:
             missing = _read(work) if work.is_quick else await asyncio.to_thread(_read, work)
             if missing is not None:
@@ -149,15 +160,15 @@ class ArrayStoreCodecPipeline(CodecPipeline):
     async def write(self, batch_info: Iterable[Any], value: Any, drop_axes: tuple[int, ...] = ()) -> None:
         """Write values to the chunks of a selection."""
         batch = list(batch_info)
-        work = None if drop_axes else self._work(batch, value, writing=True)
+        work = self._work(batch, value, drop_axes, writing=True)
         if work is not None and (_write(work) if work.is_quick else await asyncio.to_thread(_write, work)):
             return
         await self.inner.write(batch, value, drop_axes)
 
-    def _work(self, batch: Batch, values: Any, *, writing: bool) -> _Work | None:
+    def _work(self, batch: Batch, values: Any, drop_axes: tuple[int, ...], *, writing: bool) -> _Work | None:
         """Return the work of a batch; None if it is not one that is known."""
         codec, array = self.codec, values.as_ndarray_like()
-        if codec is None or len(batch) < _FEWEST or not isinstance(array, np.ndarray):
+        if codec is None or len(batch) < _fewest(codec) or not isinstance(array, np.ndarray):
             return None
         path, spec = batch[0][0], batch[0][1]
         store = getattr(path, "store", None)
@@ -165,23 +176,26 @@ class ArrayStoreCodecPipeline(CodecPipeline):
             return None
         hierarchy = store._pipeline_hierarchy(writing=writing)
         handle = _handle(hierarchy, path.path, len(codec.shape))
-        if handle is None:
-            return None
-        selection = project(batch, handle.prefix, handle.separator, len(codec.shape))
-        if selection is None or any(int(a[-1]) >= b for a, b in zip(selection.axes, handle.grid, strict=True)):
-            return None
         native = spec.dtype.to_native_dtype()
-        if writing and array.shape == ():
-            array = np.broadcast_to(array, selection.kept_shape)
-        with_axes = selection.with_all_axes(array)
-        if with_axes is None or array.dtype.newbyteorder("=") != native.newbyteorder("="):
+        if handle is None or array.dtype.newbyteorder("=") != native.newbyteorder("="):
+            return None
+        selected: tuple[Projection | Listing, np.ndarray[Any, Any]] | None = None
+        if not drop_axes:
+            selected = _product(batch, handle, array, writing=writing)
+        if selected is None and isinstance(codec, ChunkCodec):
+            selected = _list(batch, drop_axes, handle, array)
+        if selected is None:
             return None
         value = spec.dtype.default_scalar() if spec.fill_value is None else spec.fill_value
         fill = FillValue(value, spec.config.write_empty_chunks, spec.prototype.nd_buffer)
-        return _Work(hierarchy, handle, codec, selection, with_axes, fill)
+        return _Work(hierarchy, handle, codec, *selected, fill)
 
 
 register_pipeline(ArrayStoreCodecPipeline)
+
+
+def _fewest(codec: ArrayCodec) -> int:
+    return 1 if isinstance(codec, ShardCodec) else _FEWEST
 
 
 def _handle(hierarchy: Hierarchy, key: str, dimensions: int) -> ArrayHandle | None:
@@ -192,19 +206,47 @@ def _handle(hierarchy: Hierarchy, key: str, dimensions: int) -> ArrayHandle | No
     return target[0]
 
 
+def _product(
+    batch: Batch, handle: ArrayHandle, array: np.ndarray[Any, Any], *, writing: bool
+) -> tuple[Projection, np.ndarray[Any, Any]] | None:
+    """Return a selection as a product, and the user's array with all axes; None if it is not one."""
+    selection = project(batch, handle.prefix, handle.separator, len(handle.grid))
+    if selection is None or any(int(a[-1]) >= b for a, b in zip(selection.axes, handle.grid, strict=True)):
+        return None
+    if writing and array.shape == ():
+        array = np.broadcast_to(array, selection.kept_shape)
+    with_axes = selection.with_all_axes(array)
+    return None if with_axes is None else (selection, with_axes)
+
+
+def _list(
+    batch: Batch, drop_axes: tuple[int, ...], handle: ArrayHandle, array: np.ndarray[Any, Any]
+) -> tuple[Listing, np.ndarray[Any, Any]] | None:
+    """Return a selection as a list of chunks, and the user's array; None if it is not one."""
+    chosen = listing.list_chunks(batch, drop_axes, handle.prefix, handle.separator, handle.grid)
+    return None if chosen is None else (chosen, array)
+
+
 def _read(work: _Work) -> np.ndarray[Any, Any] | None:
     """Read a selection; None if the general path has to."""
+    array = work.hierarchy, work.handle
     try:
-        return read_selection(work.hierarchy, work.handle, work.codec, work.selection, work.values, work.fill.value)
+        if isinstance(work.selection, Projection):
+            return read_selection(*array, work.codec, work.selection, work.values, work.fill.value)
+        assert isinstance(work.codec, ChunkCodec)
+        return listing.read_listing(*array, work.codec, work.selection, work.values, work.fill.value)
     except (UndecodableError, UnsoundBlockError, ArrayStoreError):
         return None
 
 
 def _write(work: _Work) -> bool:
     """Write a selection; False if the general path has to, for it cannot read the chunks that it changes."""
-    writer = SelectionWriter(work.hierarchy, work.handle, work.codec, work.fill)
+    array = work.hierarchy, work.handle, work.codec, work.fill
     try:
-        writer.write(work.selection, work.values)
+        if isinstance(work.selection, Projection):
+            SelectionWriter(*array).write(work.selection, work.values)
+        else:
+            listing.ListingWriter(*array).write_listing(work.selection, work.values)
     except (UndecodableError, UnsoundBlockError):
         return False
     return True

@@ -135,7 +135,7 @@ class Projection:
 
 def project(batch: Batch, prefix: str, separator: str, dimensions: int) -> Projection | None:
     """Return the selection as a product; None if it is not one."""
-    coords = _coordinates([item[0].path for item in batch], prefix, separator, dimensions)
+    coords = coordinates([item[0].path for item in batch], prefix, separator, dimensions)
     if coords is None:
         return None
     blocks = _blocks(coords)
@@ -153,7 +153,7 @@ def whole_chunks(axes: Sequence[Int64s], chunk_shape: tuple[int, ...]) -> Projec
     return Projection(tuple(axes), tuple(groups), (False,) * len(axes), complete)
 
 
-def _coordinates(paths: list[str], prefix: str, separator: str, dimensions: int) -> Int64s | None:
+def coordinates(paths: list[str], prefix: str, separator: str, dimensions: int) -> Int64s | None:
     """Parse the keys of chunks, shape (n, d); None if they are not all keys of chunks of one array."""
     cut = len(prefix)
     parts = separator.join([path[cut:] for path in paths]).split(separator)

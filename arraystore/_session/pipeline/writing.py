@@ -14,10 +14,12 @@ from arraystore._chunks.chunk_table import ChunkReference
 from arraystore._format.references import tile_shape
 from arraystore._format.types import Int64s
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
-from arraystore._session.pipeline.codecs import ChunkCodec, UndecodableError
+from arraystore._session.pipeline.byte_codecs import UndecodableError
+from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.emptiness import FillValue
 from arraystore._session.pipeline.projection import GroupBox, Projection, boxes_of_run, whole_chunks
 from arraystore._session.pipeline.reading import read_selection
+from arraystore._session.pipeline.shards import ArrayCodec, ShardCodec
 from arraystore._session.pipeline.threads import share, thread_count
 from arraystore.errors import ArrayStoreError
 
@@ -46,7 +48,7 @@ class SelectionWriter:
         Its fill value.
     """
 
-    def __init__(self, hierarchy: Hierarchy, handle: ArrayHandle, codec: ChunkCodec, fill: FillValue) -> None:
+    def __init__(self, hierarchy: Hierarchy, handle: ArrayHandle, codec: ArrayCodec, fill: FillValue) -> None:
         self.hierarchy = hierarchy
         self.handle = handle
         self.codec = codec
@@ -69,7 +71,7 @@ class SelectionWriter:
     def _most_chunks(self, box: GroupBox) -> int:
         """Return the chunks to put together at a time; no bound for those copied from the user's array into packs."""
         size = self.codec.nbytes
-        direct = box.is_whole(self.codec.shape) and self.codec.zstd is None
+        direct = box.is_whole(self.codec.shape) and self.codec.is_raw
         return box.count if direct else max(1, _SLAB // size)
 
     def _merged(self, box: GroupBox, axes: list[Int64s], items: Array, complete: bool) -> Array:
@@ -80,6 +82,8 @@ class SelectionWriter:
         whole = whole_chunks(axes, self.codec.shape)
         if complete:
             region[...] = self.fill.value
+        elif isinstance(self.codec, ShardCodec):
+            raise UndecodableError  # zarr encodes only those chunks of the shard that change
         else:
             try:
                 read_selection(self.hierarchy, self.handle, self.codec, whole, region, self.fill.value)
@@ -93,22 +97,27 @@ class SelectionWriter:
 
     def _put(self, axes: list[Int64s], chunks: Array) -> None:
         """Write whole chunks: an axis of chunks for each dimension, then their items."""
-        counts = tuple(map(len, axes))
-        empty = self.fill.find(chunks, len(axes))
+        self._put_numbered(lambda at: _numbered(axes, at), chunks)
+
+    def _put_numbered(self, coords_of: Callable[[Int64s], Int64s], chunks: Array) -> None:
+        """Write whole chunks, of which the coordinates are given by their positions in row-major order."""
+        dimensions = chunks.ndim // 2
+        counts = chunks.shape[:dimensions]
+        empty = self.fill.find(chunks, dimensions)
         stored = self.codec.stored(chunks)
         at = np.arange(math.prod(counts), dtype=np.int64)
         if empty is not None:
-            self.changes.delete_chunks(self.handle.node, _numbered(axes, np.flatnonzero(empty)))
+            self.changes.delete_chunks(self.handle.node, coords_of(np.flatnonzero(empty)))
             at = np.flatnonzero(~empty)
-        at = self._overwrite(stored, counts, at, _numbered(axes, at))
+        at = self._overwrite(stored, counts, at, coords_of(at))
         if len(at):
-            self.changes.put_chunks(self.handle.node, _numbered(axes, at), self._add(stored, counts, at))
+            self.changes.put_chunks(self.handle.node, coords_of(at), self._add(stored, counts, at))
         self.handle.changes = self.changes.arrays.get(self.handle.node.id)
 
     def _overwrite(self, stored: Array, counts: tuple[int, ...], at: Int64s, coords: Int64s) -> Int64s:
         """Overwrite chunks that are still in the open pack and have the same size; returns the others."""
         written, packs = self.handle.changes, self.changes.packs
-        if written is None or self.codec.zstd is not None or not len(at):
+        if written is None or not self.codec.is_raw or not len(at):
             return at
         with self.changes.lock:
             known, entries = written.table.get_many(written.table.numbers(coords))
@@ -123,8 +132,8 @@ class SelectionWriter:
     def _add(self, stored: Array, counts: tuple[int, ...], at: Int64s) -> Int64s:
         """Take chunks into packs; returns source, offset and length of each, shape (n, 3)."""
         packs, size = self.changes.packs, self.codec.nbytes
-        if self.codec.zstd is not None:
-            return self._add_frames(self.codec.compress(_gathered(stored, counts, at, self.codec)))
+        if not self.codec.is_raw:
+            return self._add_frames(self._encoded(_gathered(stored, counts, at, self.codec)))
         if size >= packs.settings.own_object:
             return self._add_objects(len(at), lambda: _Gatherer(stored, counts, at, self.codec))
         if size <= packs.settings.inline:
@@ -132,6 +141,7 @@ class SelectionWriter:
             return self._add_frames([row.data for row in gathered])
 
         def copy(buffer: memoryview, offset: int, stride: int, first: int, last: int) -> None:
+            assert isinstance(self.codec, ChunkCodec)
             rows = self.codec.rows(buffer, offset, last - first, stride)
 
             def part(piece: tuple[int, int]) -> None:
@@ -140,6 +150,11 @@ class SelectionWriter:
             share(_pieces(last - first, size), lambda: part, thread_count())
 
         return packs.add_rows(len(at), size, copy)
+
+    def _encoded(self, chunks: Array) -> list[memoryview]:
+        if isinstance(self.codec, ShardCodec):
+            return self.codec.encode(chunks, self.fill)
+        return self.codec.encode(chunks, thread_count())
 
     def _add_frames(self, frames: Sequence[memoryview]) -> Int64s:
         """Take encoded chunks."""
@@ -182,7 +197,7 @@ class _Gatherer:
     slabs of 16 MiB, whose pages the kernel clears each time.
     """
 
-    def __init__(self, stored: Array, counts: tuple[int, ...], at: Int64s, codec: ChunkCodec) -> None:
+    def __init__(self, stored: Array, counts: tuple[int, ...], at: Int64s, codec: ArrayCodec) -> None:
         self.stored = stored
         self.places = np.unravel_index(at, counts)
         self.codec = codec
@@ -235,7 +250,7 @@ def _pieces(count: int, size: int) -> list[tuple[int, int]]:
     return [(first, min(first + step, count)) for first in range(0, count, step)]
 
 
-def _gathered(stored: Array, counts: tuple[int, ...], at: Int64s, codec: ChunkCodec) -> Array:
+def _gathered(stored: Array, counts: tuple[int, ...], at: Int64s, codec: ArrayCodec) -> Array:
     """Return chunks one after the other in memory."""
     gathered = np.empty((len(at), *codec.stored_shape), dtype=codec.dtype)
     _copy_rows(stored, counts, at, gathered)

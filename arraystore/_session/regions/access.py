@@ -15,9 +15,11 @@ from arraystore._format.node import NodeKind
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy, join
 from arraystore._session.pipeline.blocks import UnsoundBlockError
-from arraystore._session.pipeline.codecs import ChunkCodec, UndecodableError
+from arraystore._session.pipeline.byte_codecs import UndecodableError
+from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.projection import Projection
 from arraystore._session.pipeline.reading import read_selection
+from arraystore._session.pipeline.shards import ArrayCodec
 from arraystore._session.pipeline.writing import SelectionWriter
 from arraystore._session.regions.ahead import read_ahead
 from arraystore._session.regions.few import are_few, pieces_of, read_few, write_few
@@ -57,7 +59,7 @@ class Region:
     layout: ArrayLayout
     selected: Selected | None
     """What is selected; None for a selection that only zarr understands."""
-    codec: ChunkCodec | None
+    codec: ArrayCodec | None
     """The codec of its chunks; None if only zarr can read them, or if nothing is selected."""
 
     @cached_property
@@ -125,7 +127,7 @@ class Region:
         read_ahead(self.hierarchy, self.handle, self.selected, self.codec)
         out, fill = self.selected.with_all_axes(target), self.layout.fill
         try:
-            if are_few(self.hierarchy, self.selected, self.codec):
+            if isinstance(self.codec, ChunkCodec) and are_few(self.hierarchy, self.selected, self.codec):
                 pieces = pieces_of(self.selected, self.codec.shape, self.layout.shape)
                 return self.accepts(read_few(self.hierarchy, self.handle, self.codec, pieces, out, fill))
             assert self.projection is not None
@@ -165,7 +167,7 @@ class Region:
         items = self.selected.with_all_axes(values)
         fill = self.layout.fill_value(writes_empty=bool(zarr.config.get("array.write_empty_chunks")))
         try:
-            if are_few(self.hierarchy, self.selected, self.codec):
+            if isinstance(self.codec, ChunkCodec) and are_few(self.hierarchy, self.selected, self.codec):
                 pieces = pieces_of(self.selected, self.codec.shape, self.layout.shape)
                 write_few(self.hierarchy, self.handle, self.codec, pieces, items, fill)
             else:
@@ -225,7 +227,7 @@ def open_array(session: RegionSession, path: str) -> ArrayHandle:
 
 def _codec(
     session: RegionSession, handle: ArrayHandle, layout: ArrayLayout, selected: Selected | None
-) -> ChunkCodec | None:
+) -> ArrayCodec | None:
     """Return the codec of the chunks of a region; None if only zarr can read them."""
     if selected is None or 0 in selected.shape:
         return None

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
-from arraystore._session.pipeline.codecs import ChunkCodec, UndecodableError
+from arraystore._session.pipeline.byte_codecs import UndecodableError
+from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.emptiness import FillValue
 from arraystore._session.regions.selection import Selected
 from arraystore.errors import ArrayStoreError
@@ -50,7 +51,7 @@ def are_few(hierarchy: Hierarchy, selected: Selected, codec: ChunkCodec) -> bool
             count *= (part.stop - 1) // side - part.start // side + 1
     if count == 1 or count > _MOST or not hierarchy.reader.storage.cheap_probes:
         return count == 1
-    return count * codec.nbytes <= (_MOST_BYTES if codec.zstd is None else _MOST_COMPRESSED)
+    return count * codec.nbytes <= (_MOST_BYTES if codec.is_raw else _MOST_COMPRESSED)
 
 
 def read_few(

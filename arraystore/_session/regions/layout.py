@@ -13,8 +13,9 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import ArrayHandle
-from arraystore._session.pipeline.codecs import ChunkCodec, chunk_codec
+from arraystore._session.pipeline.chains import chunk_codec
 from arraystore._session.pipeline.emptiness import FillValue
+from arraystore._session.pipeline.shards import ArrayCodec
 
 _CACHED_BYTES = 1 << 16
 """Longest document that is kept beyond the handle of its array."""
@@ -27,7 +28,7 @@ class ArrayLayout:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     """Data type of what is read."""
-    codec: ChunkCodec | None
+    codec: ArrayCodec | None
     """Codec for many chunks; None if the chain of codecs is not known."""
     fill: Any
     """Fill value."""

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.pipeline.blocks import Block, UnsoundBlockError, for_each_block
-from arraystore._session.pipeline.codecs import UndecodableError
+from arraystore._session.pipeline.byte_codecs import UndecodableError
+from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.lookup import Located, Place, locate
 from arraystore._session.pipeline.reading import block_reader
 from arraystore._session.regions.access import Region, RegionSession, open_region
@@ -80,9 +81,9 @@ def _read_together(hierarchy: Hierarchy, regions: list[Region], targets: Sequenc
 
 
 def _part(hierarchy: Hierarchy, region: Region, target: Array) -> _Part | None:
-    """Return a region that can be read along with others; None for one that only zarr can read."""
+    """Return a region that can be read along with others; None for shards, and for one that only zarr can read."""
     projection, codec = region.projection, region.codec
-    if projection is None or codec is None or region.selected is None:
+    if projection is None or not isinstance(codec, ChunkCodec) or region.selected is None:
         return None
     located = locate(hierarchy, region.handle, projection.axes)
     if not region.accepts(not located.missing.any()):
