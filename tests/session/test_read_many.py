@@ -23,6 +23,7 @@ from arraystore import (
     Session,
     in_memory_storage,
 )
+from arraystore._session.pipeline import blocks
 from arraystore._session.pipeline.lookup import Located, Place
 from arraystore._session.regions import access, many
 from arraystore.errors import SelectionError
@@ -178,3 +179,27 @@ def test_places_are_joined_by_what_they_are() -> None:
     all_of_them = many.joined(parts)
     assert all_of_them.place.tolist() == [1, 1, 2, 3, 4, -1]
     assert [place.extent for place in all_of_them.places] == [5, 9, 0, 0, 0]
+
+
+def test_a_chunk_that_many_regions_want_is_read_and_verified_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = in_memory_storage()
+    session = Repository.create(storage).writable_session("main")
+    zarr.create_array(
+        session.store, name="a", shape=(64, 256, 256), chunks=(16, 256, 256), dtype="i4", compressors=None
+    )
+    data = np.arange(64 * 256 * 256, dtype="i4").reshape(64, 256, 256)
+    session.write("a", ..., data)
+    session.commit("data")
+    session = Repository.open(storage).readonly_session("main")
+    selections = [(slice(at, at + 16), slice(at, at + 8), slice(0, 8)) for at in range(4, 32, 4)]
+    verified: list[int] = []
+    sound = blocks.all_sound
+
+    def count(seed: int, start: int, data: Any, offsets: list[int], lengths: list[int]) -> bool:
+        verified.extend(lengths)
+        return sound(seed, start, data, offsets, lengths)
+
+    monkeypatch.setattr(blocks, "all_sound", count)
+    for found, selection in zip(session.read_many([("a", each) for each in selections]), selections, strict=True):
+        np.testing.assert_array_equal(found, data[selection])
+    assert verified == [16 * 256 * 256 * 4] * 3

@@ -4,6 +4,10 @@ Locally a block is small enough to stay in the processor's cache between the sys
 the copy, and its memory is used again for the next one: 6.4 GB/s here.  A new buffer for each block costs twice as
 much, in pages that the kernel clears; a memory map of 8 MiB was as fast and one of 1 MiB three times slower, and a file
 truncated or unreadable under a map kills the process where `pread` returns an error.
+
+Of 25 ms of processor time for 48 MiB that are not compressed, into memory that is there, some 11 are the kernel's copy,
+5 the copy into the caller's array and 3 checksums; a copy in memory of as much takes 4.5.  New memory for the result
+costs a page fault for each 2 MiB, since numpy asks for huge pages, not one for each 4 KiB.
 """
 
 from __future__ import annotations
@@ -209,14 +213,17 @@ def _spans_of(located: Located, place: Place, at: Int64s, limit: int, gap: int) 
 
 
 def _cuts(start: Int64s, stop: Int64s, limit: int, gap: int) -> Iterator[tuple[int, int]]:
-    """Cut ascending ranges into runs without large gaps, of about `limit` bytes or one range."""
+    """Cut ascending ranges into runs without large gaps, of about `limit` bytes or one range.
+
+    Several regions that are read together may want one range, which is read once.
+    """
     breaks = np.flatnonzero(start[1:] - np.maximum.accumulate(stop)[:-1] > gap) + 1
     bounds = [0, *breaks.tolist(), len(start)]
     for low, high in pairwise(bounds):
         first = low
         while first < high:
             last = max(first + 1, low + int(stop[low:high].searchsorted(int(start[first]) + limit, "right")))
-            last = min(last, high)
+            last = low + int(start[low:high].searchsorted(start[min(last, high) - 1], "right"))
             yield first, last
             first = last
 
@@ -230,7 +237,9 @@ def _block(span: _Span, located: Located, data: BytesLike) -> Block:
 def _verified(reader: ChunkReader, span: _Span, located: Located, data: BytesLike) -> Block:
     block = _block(span, located, data)
     if reader.verify and span.place.trailer:
-        offsets = located.offset[span.at].tolist()
-        if not all_sound(span.place.seed, span.start, block.data, offsets, block.length.tolist()):
+        offsets = located.offset[span.at]
+        other = np.diff(offsets, prepend=-1) != 0
+        offset, length = offsets[other].tolist(), block.length[other].tolist()
+        if not all_sound(span.place.seed, span.start, block.data, offset, length):
             raise UnsoundBlockError(span.place.key)
     return block

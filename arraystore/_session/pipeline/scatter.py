@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from operator import lt
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ class Scatter:
 
     def __init__(self, selection: Projection, out: Array) -> None:
         self.sides = selection.sides
-        self.boxes = list(selection.boxes())
+        self.boxes = [(box, box.low, box.high) for box in selection.boxes()]
         self.out = out
 
     def put(self, at: Int64s, chunks: Array) -> None:
@@ -48,21 +49,21 @@ class Scatter:
             shape = tuple([b - a for a, b in zip(low, high, strict=True)])
             count = int(np.prod(shape))
             shaped = chunks[done : done + count].reshape(*shape, *chunks.shape[1:])
-            for box in self.boxes:
-                self._put_box(box, low, high, shaped)
+            for box, first, last in self.boxes:
+                if all(map(lt, first, high)) and all(map(lt, low, last)):
+                    self._put_box(box, low, high, shaped)
             done += count
 
     def _put_box(self, box: GroupBox, low: tuple[int, ...], high: tuple[int, ...], chunks: Array) -> None:
         """Copy the part of a box of chunks that is in a box of the selection."""
         first, last = tuple(map(max, low, box.low)), tuple(map(min, high, box.high))
-        if all(a < b for a, b in zip(first, last, strict=True)):
-            part = tuple([slice(a - base, b - base) for a, b, base in zip(first, last, low, strict=True)])
-            box.items(first, last, self.out)[...] = chunks[(*part, *_within(box, chunks))]
+        part = tuple([slice(a - base, b - base) for a, b, base in zip(first, last, low, strict=True)])
+        box.items(first, last, self.out)[...] = chunks[(*part, *_within(box, chunks))]
 
     def _put_indexed(self, at: Int64s, chunks: Array) -> None:
         """Copy chunks in any order."""
         coords = np.unravel_index(at, self.sides)
-        for box in self.boxes:
+        for box, _, _ in self.boxes:
             inside = np.ones(len(at), dtype=bool)
             for axis, a, b in zip(coords, box.low, box.high, strict=True):
                 inside &= (axis >= a) & (axis < b)

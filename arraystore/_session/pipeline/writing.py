@@ -1,4 +1,10 @@
-"""Writes of whole selections: leave out empty chunks, encode, and copy runs of chunks into packs."""
+"""Writes of whole selections: leave out empty chunks, encode, and copy runs of chunks into packs.
+
+Compressed chunks are gathered in slabs, compressed by several threads in one call, and taken into packs.  Tried and
+thrown away: pieces of 1 MiB that each thread gathers and compresses, taken in order while the next ones are compressed,
+so that no thread waits for another.  48 MiB in chunks of 64 KiB and 1 MiB took 0.95 to 1.0 of the time and 1.05 to 1.11
+of the processor time, with a context for each piece or one that each thread keeps.
+"""
 
 from __future__ import annotations
 
