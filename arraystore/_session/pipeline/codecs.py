@@ -136,8 +136,8 @@ class ChunkCodec:
                 first = last
 
     # Chunk by chunk instead, with a context that is kept, into new memory or through a stream reader into memory that
-    # is there: 1.0 to 1.2 of the processor time of many in one call at 4 KiB, 1.0 at 16 KiB, 0.9 to 0.95 from 64 KiB on,
-    # and the interpreter's lock is handed over for each.  numcodecs, into memory that is there: 1.1, 0.95 at 1 MiB.
+    # is there: 1.0 to 1.2 of the processor time of many in one call at 4 KiB, 1.0 at 16 KiB, 0.9 to 0.95 from 64 KiB
+    # on, and the interpreter's lock is handed over for each.  numcodecs, into memory that is there: 1.1, 0.95 at 1 MiB.
 
     def _decompress(self, block: Block) -> Iterator[Decoded]:
         """Decompress bounded parts of a block, of which a few bytes may be a thousand times as many."""
