@@ -179,6 +179,18 @@ def test_dask_takes_arrays_of_different_snapshots_for_different_ones(repo: Repos
     assert dask.base.tokenize(writable) != dask.base.tokenize(writable)
 
 
+def test_dask_computes_two_datasets_of_a_branch_that_moved_in_between(tmp_path: Path) -> None:
+    repo = filled(local_filesystem_storage(tmp_path, fsync=False))
+    before = xr.open_dataset(repo, engine=Engine, chunks={})["rain"]
+    session = repo.writable_session("main")
+    session.write("rain", ..., -1)
+    session.commit("rain that falls upwards")
+    after = xr.open_dataset(repo, engine=Engine, chunks={})["rain"]
+    first, second = dask.base.compute(before, after, scheduler="synchronous")
+    np.testing.assert_array_equal(first, weather(0, 6)["rain"])
+    np.testing.assert_array_equal(second, np.full((6, 6, 8), -1))
+
+
 async def test_a_dataset_loads_asynchronously(repo: Repository) -> None:
     dataset = xr.open_dataset(repo, engine=Engine)
     xr.testing.assert_identical(await dataset.load_async(), weather(0, 6))
