@@ -59,7 +59,6 @@ class ArrayStoreBackendEntrypoint(BackendEntrypoint):
         snapshot_id: str | None = None,
         as_of: datetime | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        use_zarr_fill_value_as_mask: bool | None = None,
     ) -> xr.Dataset:
         """Open a group as a dataset, whose arrays are read when they are used.
 
@@ -75,8 +74,6 @@ class ArrayStoreBackendEntrypoint(BackendEntrypoint):
             The snapshot, as for `Repository.readonly_session`; the newest one of the branch ``"main"`` by default.
         storage_options
             Arguments for `storage_from_url`, with a URL.
-        use_zarr_fill_value_as_mask
-            Whether fill values of arrays mask data; by default only for Zarr v2.
 
         Raises
         ------
@@ -92,7 +89,6 @@ class ArrayStoreBackendEntrypoint(BackendEntrypoint):
             snapshot_id=snapshot_id,
             as_of=as_of,
             storage_options=storage_options,
-            use_zarr_fill_value_as_mask=use_zarr_fill_value_as_mask,
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
             concat_characters=concat_characters,

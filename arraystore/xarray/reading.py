@@ -56,7 +56,6 @@ class Place:
     session: SessionBase
     url: str | None
     """The URL that it was opened from, if xarray would take it for a path."""
-    fill_as_mask: bool | None
     decoding: Mapping[str, Any]
     """Arguments of xarray's decoding."""
 
@@ -70,19 +69,22 @@ class Place:
         snapshot_id: str | None = None,
         as_of: datetime | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        use_zarr_fill_value_as_mask: bool | None = None,
         **decoding: Any,
     ) -> Self:
         """Return the place that a user named; parameters are those of the engine."""
         session = open_session(
             place, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of, storage_options=storage_options
         )
-        return cls(session, place if is_repository_url(place) else None, use_zarr_fill_value_as_mask, decoding)
+        return cls(session, place if is_repository_url(place) else None, decoding)
 
     def dataset(self, group: str | None) -> xr.Dataset:
         """Return a group as a dataset; raises `FileNotFoundError` if there is none."""
         path = (group or "").strip("/")
-        store = _GroupStore(_open_group(self.session, path), mode="r", use_zarr_fill_value_as_mask=self._mask(path))
+        group_node = _group_node(self.session, path)
+        # xarray takes fill values for a mask in groups of Zarr v2 only, whatever its caller says
+        store = _GroupStore(
+            _open_group(self.session, group_node), mode="r", use_zarr_fill_value_as_mask=_format(group_node) == 2
+        )
         dataset: xr.Dataset = StoreBackendEntrypoint().open_dataset(store, **self.decoding)
         if self.url is not None:
             dataset.encoding["source"] = self.url
@@ -107,12 +109,6 @@ class Place:
             if member.kind == NodeKind.GROUP:
                 yield member.path
                 yield from self._below(member.path)
-
-    def _mask(self, path: str) -> bool:
-        """Return whether fill values mask data: what xarray chooses for the format, unless the user has."""
-        if self.fill_as_mask is not None:
-            return self.fill_as_mask
-        return _format(_group_node(self.session, path)) == 2
 
 
 # -- metadata ---------------------------------------------------------------------------------------------------
@@ -142,9 +138,8 @@ def _members(session: SessionBase, group: Node) -> list[Node]:
     return [n for n in members(session.hierarchy, group.path) if any(name in n.documents for name in wanted)]
 
 
-def _open_group(session: SessionBase, path: str) -> zarr.Group:
-    node = _group_node(session, path)
-    return zarr.Group(AsyncGroup(_group_metadata(node.documents), StorePath(session.store, path)))
+def _open_group(session: SessionBase, node: Node) -> zarr.Group:
+    return zarr.Group(AsyncGroup(_group_metadata(node.documents), StorePath(session.store, node.path)))
 
 
 def _group_metadata(documents: Mapping[str, bytes]) -> GroupMetadata:

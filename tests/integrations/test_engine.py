@@ -115,7 +115,7 @@ def test_variables_are_those_of_zarr_with_their_encodings(zarr_format: Any) -> N
         flag=("x", np.arange(8) > 3), scalar=((), 3.5), when=("time", weather(3, 4).time.data)
     )
     dataset.to_zarr(session.store, encoding=ENCODING, consolidated=False, zarr_format=zarr_format)
-    for options in ({}, {"decode_cf": False}, {"mask_and_scale": False}, {"use_zarr_fill_value_as_mask": None}):
+    for options in ({}, {"decode_cf": False}, {"mask_and_scale": False}):
         ours = xr.open_dataset(session, engine=Engine, **options)
         theirs = xr.open_dataset(session.store, engine="zarr", consolidated=False, **options)
         xr.testing.assert_identical(ours.load(), theirs.load())

@@ -61,7 +61,8 @@ class _Sessions(backends.ZarrBase):
         store = path.reopened() if self.reopens and isinstance(path, _Target) else path
         if self.by_engine and isinstance(store, ArrayStore):
             options |= options.pop("backend_kwargs", {})
-            options.pop("consolidated", None)
+            for name in ("consolidated", "use_zarr_fill_value_as_mask"):  # the latter has no effect in xarray either
+                options.pop(name, None)
             with xr.open_dataset(store, engine=ArrayStoreBackendEntrypoint, **options) as dataset:
                 yield dataset
         else:
