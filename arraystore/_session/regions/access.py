@@ -124,7 +124,8 @@ class Region:
         """Read the region without zarr; False if zarr has to."""
         if self.selected is None or self.codec is None:
             return False
-        read_ahead(self.hierarchy, self.handle, self.selected, self.codec)
+        if isinstance(self.codec, ChunkCodec):  # of shards only parts are read
+            read_ahead(self.hierarchy, self.handle, self.selected, self.codec)
         out, fill = self.selected.with_all_axes(target), self.layout.fill
         try:
             if isinstance(self.codec, ChunkCodec) and are_few(self.hierarchy, self.selected, self.codec):
