@@ -16,11 +16,11 @@ import numpy as np
 from arraystore._changes.node_changes import append_mark, node_changes
 from arraystore._chunks.chunk_table import DELETED_CHUNK, ChunkReference, ChunkTable
 from arraystore._chunks.pack_writer import PackWriter
-from arraystore._format.ids import CheckpointId, NodeId
+from arraystore._format.ids import CheckpointId, NodeId, PackId
 from arraystore._format.locations import Locations, concat_locations
 from arraystore._format.node import Node, NodeKind, ancestors, node_key
 from arraystore._format.references import INLINE, VIRTUAL, References
-from arraystore._format.reserved_keys import has_visible_files, is_hidden
+from arraystore._format.reserved_keys import is_hidden
 from arraystore._format.transaction import AppendMark, NodeChange
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import array_info
@@ -74,10 +74,11 @@ class ChangeSet:
         self.node_epochs: dict[str, int] = {}
         self.touched: dict[NodeId, ChunkTable] = {}
         self._inline_copy = b""
+        self._pack_copy: tuple[PackId, ...] = ()
         self._below: Counter[str] | None = None
         self.borrowed: list[CheckpointId] = []
         """Checkpoints that keep what these changes refer to besides the base."""
-        self.has_files = has_visible_files(base.nodes)
+        self.has_files = base.has_files
         self._locations: list[Locations] = []
         self._location_count = 0
         self._single_locations: dict[tuple[str, str | None, int | None], int] = {}
@@ -346,12 +347,22 @@ class ChangeSet:
     def references(self, node_id: NodeId) -> References:
         """Return the references written to one array."""
         with self.lock:
-            coords, values = self.arrays[node_id].table.columns()
-            source, offset, length = values.T
-            if len(self._inline_copy) != len(self.inline):  # it only grows
-                self._inline_copy = bytes(self.inline)
-            packs = tuple(self.packs.packs)
-            return References(coords, source, offset, length, packs, self.locations(), self._inline_copy)
+            return self._of_table(*self.arrays[node_id].table.columns())
+
+    def reference_stretches(self, node_id: NodeId) -> Iterator[References]:
+        """Yield what `references` returns, a bounded number at a time, of changes that are sealed."""
+        for coords, values in self.arrays[node_id].table.stretches():
+            with self.lock:
+                part = self._of_table(coords, values)
+            yield part
+
+    def _of_table(self, coords: Int64s, values: Int64s) -> References:
+        source, offset, length = values.T
+        if len(self._inline_copy) != len(self.inline):  # it only grows
+            self._inline_copy = bytes(self.inline)
+        if len(self._pack_copy) != len(self.packs.packs):
+            self._pack_copy = tuple(self.packs.packs)
+        return References(coords, source, offset, length, self._pack_copy, self.locations(), self._inline_copy)
 
     def deletes(self, node: Node, coords: tuple[int, ...]) -> bool:
         """Delete a chunk; returns whether anything may have changed."""

@@ -1,19 +1,21 @@
 """References of chunks that a session wrote to one array: a small dictionary over sorted columns.
 
 New references go into a dictionary. When it has grown, it becomes a sorted run of numpy columns, and runs of similar
-size are merged, as in an LSM tree; so a session of a million chunks costs 32 bytes each, and a binary search looks up
-any of them.
+size are merged, as in an LSM tree; so a chunk costs 32 bytes, in large runs, which are packed, 0 to 10, and a binary
+search looks up any of them.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from operator import mul
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.packed_run import PackedRun, Segment, merge_runs, pack
 from arraystore._format.box import MAX_VOLUME, Box
 from arraystore._format.references import DELETED
 from arraystore._format.types import Bools, Int64s
@@ -23,9 +25,15 @@ _SPILL = 1 << 14
 _FEW = 16
 """Cells that are looked up one by one: sorting what was put since the last look-up costs more."""
 _HEADROOM_LIMIT = 1 << 60
+_PACKED = 1 << 18
+"""Cells from which a run is packed: 8 MiB of columns; below, packing takes longer than it is worth."""
 
 Values = npt.NDArray[np.signedinteger[Any]]
 """Source, offset and length as int64; what derives from the table may keep something else."""
+
+
+Run: TypeAlias = "tuple[Int64s, Values] | PackedRun"
+"""Numbers of cells, ascending, and their values; or the same, packed."""
 
 
 class ChunkReference(NamedTuple):
@@ -44,16 +52,19 @@ class ChunkTable:
 
     __slots__ = ("_box", "_forgotten", "_recent", "_runs", "_strides")
 
+    packs: ClassVar[bool] = True
+    """Whether values are source, offset and length, so that runs may be packed."""
+
     def __init__(self, grid: tuple[int, ...]) -> None:
         self._box = Box((), ())
         self._recent: dict[int, ChunkReference] = {}
-        self._runs: list[tuple[Int64s, Values]] = []
+        self._runs: list[Run] = []
         self._forgotten: set[int] = set()
         self._renumber(grid)
 
     def __len__(self) -> int:
         """Upper bound of the number of cells: a cell may be in several runs."""
-        return len(self._recent) + sum(len(numbers) for numbers, _ in self._runs)
+        return len(self._recent) + sum(map(_count, self._runs))
 
     def __bool__(self) -> bool:
         self._sweep()
@@ -77,7 +88,9 @@ class ChunkTable:
         if self:
             old = self._box
             self._spill()
-            self._runs = [(box.numbers(old.coords(numbers)), values) for numbers, values in self._runs]
+            self._runs = [
+                _mapped(run, lambda numbers, values: (box.numbers(old.coords(numbers)), values)) for run in self._runs
+            ]
         self._box = box
         self._strides = box.strides
 
@@ -103,7 +116,13 @@ class ChunkTable:
         entry = self._recent.get(number)
         if entry is not None or not self._runs or number in self._forgotten:
             return entry
-        for numbers, values in reversed(self._runs):
+        for run in reversed(self._runs):
+            if isinstance(run, PackedRun):
+                found = run.find(number)
+                if found is not None:
+                    return ChunkReference(*found)
+                continue
+            numbers, values = run
             at = int(numbers.searchsorted(number))
             if at < len(numbers) and numbers[at] == number:
                 return ChunkReference(*values[at].tolist())
@@ -121,10 +140,16 @@ class ChunkTable:
             return known, values
         self._spill()
         self._sweep()
-        for run, references in reversed(self._runs):
-            at = np.minimum(run.searchsorted(numbers), len(run) - 1)
-            fresh = (run[at] == numbers) & ~known
-            values[fresh] = references[at[fresh]]
+        for run in reversed(self._runs):
+            if isinstance(run, PackedRun):
+                hits, references = run.find_many(numbers)
+                fresh = hits & ~known
+                values[fresh] = references[fresh]
+            else:
+                cells, references = run
+                at = np.minimum(cells.searchsorted(numbers), len(cells) - 1)
+                fresh = (cells[at] == numbers) & ~known
+                values[fresh] = references[at[fresh]]
             known |= fresh
         return known, values
 
@@ -138,12 +163,23 @@ class ChunkTable:
         self._sweep()
         self._append_run(numbers, values)
 
+    def put_segments(self, segments: Iterable[Segment]) -> None:
+        """Set many references that are packed already, ascending."""
+        run = PackedRun(segments)
+        self._spill()
+        self._sweep()
+        self._merge_in(run if len(run) >= _PACKED else run.rows())
+
     def box_numbers(self, box: Box) -> Int64s:
         """Return the numbers of all cells of a box, in row-major order."""
         total = np.zeros((), dtype=np.int64)
         for low, high, stride in zip(box.low, box.high, self._strides, strict=True):
             total = total[..., np.newaxis] + np.arange(low, high, dtype=np.int64) * stride
         return total.reshape(-1)
+
+    def stretch_numbers(self, box: Box, start: int, stop: int) -> Int64s:
+        """Return the numbers of the cells of a box from one place in row-major order up to another."""
+        return self._box.numbers(box.coords(np.arange(start, stop, dtype=np.int64)))
 
     def numbers(self, coords: Int64s) -> Int64s:
         """Return the numbers of many cells, shape (n, d) to (n,)."""
@@ -160,29 +196,55 @@ class ChunkTable:
         self._recent = {}  # after the runs have them: `get` takes no lock, and looks here first
 
     def _append_run(self, numbers: Int64s, values: Values) -> None:
-        runs = [*self._runs, _sorted(numbers, values)]
-        while len(runs) > 1 and len(runs[-2][0]) < 2 * len(runs[-1][0]):
-            runs[-2:] = [_merged(*runs[-2:])]
+        self._merge_in(self._packed(_sorted(numbers, values)))
+
+    def _merge_in(self, run: Run) -> None:
+        runs = [*self._runs, run] if _count(run) else list(self._runs)
+        while len(runs) > 1 and _count(runs[-2]) < 2 * _count(runs[-1]):
+            runs[-2:] = [self._merged(*runs[-2:])]
         self._runs = runs
 
-    def columns(self) -> tuple[Int64s, Int64s]:
-        """Return coordinates (n, d), in row-major order, and values (n, 3) of every cell."""
+    def _packed(self, run: tuple[Int64s, Values]) -> Run:
+        """Return a run, packed if it is large."""
+        return PackedRun(pack(*run)) if self.packs and len(run[0]) >= _PACKED else run
+
+    def _merged(self, older: Run, newer: Run) -> Run:
+        """Return one run of two."""
+        if isinstance(older, PackedRun) or isinstance(newer, PackedRun):
+            return merge_runs(_as_packed(older), _as_packed(newer), _sorted)
+        merged = _sorted(np.concatenate([older[0], newer[0]]), np.concatenate([older[1], newer[1]]))
+        return self._packed(merged)
+
+    def _compact(self) -> None:
+        """Merge all runs."""
         self._spill()
         self._sweep()
         runs = list(self._runs)
         while len(runs) > 1:
-            runs[-2:] = [_merged(*runs[-2:])]
+            runs[-2:] = [self._merged(*runs[-2:])]
         self._runs = runs
+
+    def columns(self) -> tuple[Int64s, Int64s]:
+        """Return coordinates (n, d), in row-major order, and values (n, 3) of every cell."""
+        self._compact()
         if not self._runs:
             return np.empty((0, len(self._strides)), dtype=np.int64), np.empty((0, 3), dtype=np.int64)
-        numbers, values = self._runs[0]
+        numbers, values = _rows(self._runs[0])
         return self._box.coords(numbers), values
+
+    def stretches(self) -> Iterator[tuple[Int64s, Int64s]]:
+        """Yield what `columns` returns, a bounded number of cells at a time."""
+        self._compact()
+        box = self._box
+        for run in self._runs:
+            for numbers, values in _pieces(run):
+                yield box.coords(numbers), values
 
     def drop(self, keep: Bools) -> None:
         """Remove cells; `keep` is in the order of `columns`, which must have been called last."""
         if self._runs:
-            numbers, values = self._runs[0]
-            self._runs = [(numbers[keep], values[keep])] if keep.any() else []
+            numbers, values = _rows(self._runs[0])
+            self._runs = [self._packed((numbers[keep], values[keep]))] if keep.any() else []
 
     def forget(self, number: int) -> None:
         """Remove one cell."""
@@ -194,15 +256,39 @@ class ChunkTable:
         """Remove the cells that were forgotten from the runs."""
         if not self._forgotten:
             return
-        forgotten = np.fromiter(self._forgotten, np.int64, len(self._forgotten))
-        kept = [(numbers, values, ~np.isin(numbers, forgotten)) for numbers, values in self._runs]
-        self._runs = [(numbers[keep], values[keep]) for numbers, values, keep in kept if keep.any()]
+        forgotten = np.sort(np.fromiter(self._forgotten, np.int64, len(self._forgotten)))
+        kept = [_without(run, forgotten) for run in self._runs]
+        self._runs = [run for run in kept if _count(run)]
         self._forgotten = set()
 
 
-def _merged(older: tuple[Int64s, Values], newer: tuple[Int64s, Values]) -> tuple[Int64s, Values]:
-    """Return one run of two."""
-    return _sorted(np.concatenate([older[0], newer[0]]), np.concatenate([older[1], newer[1]]))
+def _count(run: Run) -> int:
+    return len(run) if isinstance(run, PackedRun) else len(run[0])
+
+
+def _rows(run: Run) -> tuple[Int64s, Values]:
+    return run.rows() if isinstance(run, PackedRun) else run
+
+
+def _pieces(run: Run) -> Iterable[tuple[Int64s, Values]]:
+    return (segment.rows() for segment in run.segments) if isinstance(run, PackedRun) else (run,)
+
+
+def _as_packed(run: Run) -> PackedRun:
+    return run if isinstance(run, PackedRun) else PackedRun(pack(*run))
+
+
+def _mapped(run: Run, change: Any) -> Run:
+    mapped: Run = run.map(change) if isinstance(run, PackedRun) else change(*run)
+    return mapped
+
+
+def _without(run: Run, gone: Int64s) -> Run:
+    if isinstance(run, PackedRun):
+        return run.without(gone)
+    numbers, values = run
+    keep = ~np.isin(numbers, gone)
+    return numbers[keep], values[keep]
 
 
 def _sorted(numbers: Int64s, values: Values) -> tuple[Int64s, Values]:

@@ -6,8 +6,9 @@ What is prepared here is used on every attempt as it is; a lost race writes noth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from arraystore._format.record import (
     MOST_PACKS_IN_BODY,
     fits_body,
 )
-from arraystore._format.references import DELETED, References, overlay, to_manifests
+from arraystore._format.references import DELETED, REFERENCES_PER_MANIFEST, References, overlay, stretches_to_manifests
 from arraystore._format.transaction import (
     Append,
     ChunkChange,
@@ -38,6 +39,9 @@ from arraystore._format.transaction import (
 )
 from arraystore._log.branch_log import transaction_key
 from arraystore.storage.protocol import Storage
+
+Stretches: TypeAlias = Callable[[], Iterable[References]]
+"""Yields references in row-major order, each time anew."""
 
 _UNKNOWN_RECORD = EnclosingRecord("", 0)
 
@@ -75,21 +79,31 @@ async def prepare(
 async def _place_chunks(placing: Placing, changes: ChangeSet, reader: ChunkReader, nodes: Sequence[NodeChange]) -> None:
     appends = {change.id: change.append for change in nodes if change.append is not None}
     for node in sorted(_changed_arrays(changes), key=lambda node: node.key):
-        references = await final_references(changes, reader, node)
-        for part, appended in _split(references, appends.get(node.id)):
-            for manifest in to_manifests(part):
+        stretches = await _final_stretches(changes, reader, node)
+        for part, appended in _split(stretches, appends.get(node.id)):
+            for manifest in stretches_to_manifests(part):
                 placing.add_manifest(node.id, manifest, appended=appended)
-        del references  # a million of them take room that the next array needs
 
 
-def _split(references: References, append: Append | None) -> Iterator[tuple[References, bool]]:
+async def _final_stretches(changes: ChangeSet, reader: ChunkReader, node: Node) -> Stretches:
+    """Return what `final_references` does; a bounded number at a time where there are many and no shrink."""
+    written = changes.arrays[node.id]
+    if written.visible is not None or len(written.table) <= REFERENCES_PER_MANIFEST:
+        references = await final_references(changes, reader, node)
+        return lambda: [references]
+    if node.layers or node.id in changes.base.keys:
+        return lambda: changes.reference_stretches(node.id)
+    return lambda: (part.take(part.source != DELETED) for part in changes.reference_stretches(node.id))
+
+
+def _split(stretches: Stretches, append: Append | None) -> Iterator[tuple[Stretches, bool]]:
     """Part what belongs to an append from what stays where it is."""
     if append is None:
-        yield references, False
+        yield stretches, False
         return
-    new = references.coords[:, append.axis] >= append.start // append.chunk
-    yield references.take(~new), False
-    yield references.take(new), True
+    axis, start = append.axis, append.start // append.chunk
+    yield lambda: (part.take(part.coords[:, axis] < start) for part in stretches()), False
+    yield lambda: (part.take(part.coords[:, axis] >= start) for part in stretches()), True
 
 
 def join_packs(*packs: bytes) -> bytes | None:
@@ -105,7 +119,16 @@ async def upload(storage: Storage, objects: list[tuple[str, bytes]]) -> None:
 
 
 def _changed_arrays(changes: ChangeSet) -> list[Node]:
-    return [node for node in changes.all_nodes() if node.id in changes.arrays]
+    """Return the nodes with changed chunks, without looking at the others, of which there may be ten thousand."""
+    changed = {node.id: node for node in changes.nodes.values() if node is not None}
+    nodes: list[Node] = []
+    for identifier in changes.arrays:
+        node = changed.get(identifier)
+        if node is None and changes.base.keys.get(identifier, "\0\0") not in changes.nodes:
+            node = changes.base.by_id(identifier)
+        if node is not None:
+            nodes.append(node)
+    return nodes
 
 
 async def final_references(changes: ChangeSet, reader: ChunkReader, node: Node) -> References:

@@ -7,6 +7,7 @@ from dataclasses import field
 import numpy as np
 
 from arraystore._chunks.chunk_table import ChunkTable
+from arraystore._chunks.packed_run import PackedRun
 from arraystore._format.ids import ForkId, NodeId
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.types import Int32s, Int64s
@@ -19,6 +20,8 @@ class CellLog(ChunkTable):
 
     __slots__ = ()
 
+    packs = False
+
     def note(self, numbers: Int64s, values: Int32s) -> None:
         """Note epoch and owner, shape (n, 2), of many cells, shape (n,)."""
         self.put_numbered(numbers, values)
@@ -28,7 +31,9 @@ class CellLog(ChunkTable):
         self._spill()
         self._sweep()
         entries = np.full((len(numbers), 2), -1, dtype=np.int64)
-        for cells, values in self._runs:
+        for run in self._runs:
+            assert not isinstance(run, PackedRun)
+            cells, values = run
             at = np.minimum(cells.searchsorted(numbers), len(cells) - 1)
             hit = cells[at] == numbers
             entries[hit] = values[at[hit]]

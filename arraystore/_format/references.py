@@ -6,12 +6,12 @@ negative values for inlined and deleted chunks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from arraystore._format.box import Box, bounding_box
+from arraystore._format.box import Box, bounding_box, hull_of
 from arraystore._format.columns import narrow
 from arraystore._format.ids import ID_BYTES, PackId
 from arraystore._format.locations import NO_LOCATIONS, Locations, concat_locations
@@ -54,6 +54,16 @@ class References:
         """Select references by mask, position or slice, with unchanged tables."""
         return replace(
             self, coords=self.coords[keep], source=self.source[keep], offset=self.offset[keep], length=self.length[keep]
+        )
+
+    def followed_by(self, other: References) -> References:
+        """Return these references and then others, which have the same tables."""
+        return replace(
+            self,
+            coords=np.concatenate([self.coords, other.coords]),
+            source=np.concatenate([self.source, other.source]),
+            offset=np.concatenate([self.offset, other.offset]),
+            length=np.concatenate([self.length, other.length]),
         )
 
     @classmethod
@@ -160,21 +170,39 @@ def to_manifests(references: References, limit: int = REFERENCES_PER_MANIFEST) -
 
     Tiles are at fixed positions of the grid, so that compaction can merge later writes to the same region.
     """
-    if not len(references):
+    yield from stretches_to_manifests(lambda: [references], limit)
+
+
+def stretches_to_manifests(
+    stretches: Callable[[], Iterable[References]], limit: int = REFERENCES_PER_MANIFEST
+) -> Iterator[Manifest]:
+    """Split a set that comes in stretches, in row-major order and with the same tables, as `to_manifests` does."""
+    boxes = [(len(part), bounding_box(part.coords)) for part in stretches() if len(part)]
+    if not boxes:
         return
-    box = bounding_box(references.coords)
-    if len(references) <= limit:
-        yield from _split_by_inline_bytes(references)
-        return
-    shape = tile_shape(box.high, limit)
-    tiles = references.coords // np.array(shape, dtype=np.int64)
+    several = sum(count for count, _ in boxes) > limit
+    shape = np.array(tile_shape(hull_of([box for _, box in boxes]).high, limit), dtype=np.int64)
+    rest: References | None = None
+    for part in stretches():
+        if not len(part):
+            continue
+        rest = part if rest is None else rest.followed_by(part)
+        if several and len(rest) > limit:
+            rest = yield from _full_manifests(rest, shape, limit)
+    if rest is not None:
+        yield from _split_by_inline_bytes(rest)
+
+
+def _full_manifests(references: References, shape: Int64s, limit: int) -> Generator[Manifest, None, References]:
+    """Yield manifests of neighbouring tiles as long as the next tile does not fit; returns what is left."""
+    tiles = references.coords // shape
     numbers = bounding_box(tiles).numbers(tiles)
-    if not bool((numbers[1:] >= numbers[:-1]).all()):
-        order = np.argsort(numbers, kind="stable")
-        references, numbers = references.take(order), numbers[order]
     cuts = (np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()
+    start = 0
     for start, stop in _merge_tiles([*cuts, len(numbers)], limit):
-        yield from _split_by_inline_bytes(references.take(slice(start, stop)))
+        if stop < len(numbers):
+            yield from _split_by_inline_bytes(references.take(slice(start, stop)))
+    return references.take(slice(start, None))
 
 
 def _merge_tiles(ends: list[int], limit: int) -> Iterator[tuple[int, int]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar, cast
@@ -10,6 +12,8 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.chunk_table import ChunkTable
+from arraystore._chunks.packed_run import SEGMENT, PackedColumn, Segment
 from arraystore._chunks.virtual_checksums import Checksum, SourceState, checksum_state, read_source_states
 from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._format.box import Box, bounding_box
@@ -82,29 +86,64 @@ def write_virtual_references(
     locations, numbers_of_urls = _locations(containers, urls, validate, checksums)
     if not len(locations):
         return
-    keep = None if bool((numbers_of_urls >= 0).all()) else numbers_of_urls >= 0
     changes = hierarchy.writable()
     with changes.lock:
         changes.check_open()
         if changes.epoch:  # writes of forks may overlap with these
             coords = cells.coords(np.arange(len(urls))) if isinstance(cells, Box) else cells
-            changes.touch_many(node, coords if keep is None else coords[keep])
+            changes.touch_many(node, coords[_joined(numbers_of_urls) >= 0])
         table = changes.array(node).table
-        numbers = table.box_numbers(cells) if isinstance(cells, Box) else table.numbers(cells)
-        values = np.empty((len(urls), 3), dtype=np.int64)
-        np.add(numbers_of_urls, changes.put_locations(locations), out=values[:, 0])
-        values[:, 1] = offsets
-        values[:, 2] = lengths
-        if keep is None:
-            table.put_numbered(numbers, values)
+        first = changes.put_locations(locations)
+        if isinstance(cells, Box) and len(numbers_of_urls) > 1:
+            table.put_segments(_segments(table, cells, first, numbers_of_urls, offsets, lengths))
         else:
-            table.put_numbered(numbers[keep], values[keep])
+            numbers = table.box_numbers(cells) if isinstance(cells, Box) else table.numbers(cells)
+            values = np.empty((len(urls), 3), dtype=np.int64)
+            of_urls = _joined(numbers_of_urls)
+            np.add(of_urls, first, out=values[:, 0])
+            values[:, 1] = offsets
+            values[:, 2] = lengths
+            keep = of_urls >= 0
+            if keep.all():
+                table.put_numbered(numbers, values)
+            else:
+                table.put_numbered(numbers[keep], values[keep])
         hierarchy.forget()
+
+
+def _segments(
+    table: ChunkTable,
+    cells: Box,
+    first: int,
+    numbers_of_urls: list[PackedColumn],
+    offsets: npt.NDArray[Any],
+    lengths: npt.NDArray[Any],
+) -> Iterator[Segment]:
+    """Pack the references of a box, stretch by stretch: a hundred million take no memory besides the packed ones."""
+    for start, column in zip(range(0, cells.volume, SEGMENT), numbers_of_urls, strict=True):
+        stop = min(start + SEGMENT, cells.volume)
+        of_urls = column.take(np.arange(stop - start, dtype=np.int64))
+        columns = [
+            table.stretch_numbers(cells, start, stop),
+            of_urls + first,
+            offsets[start:stop].astype(np.int64),
+            lengths[start:stop].astype(np.int64),
+        ]
+        keep = of_urls >= 0
+        if not keep.all():
+            columns = [values[keep] for values in columns]
+        if len(columns[0]):
+            yield Segment.of(columns[0], columns[1:])
+
+
+def _joined(numbers: list[PackedColumn]) -> Int64s:
+    """Return the numbers of all rows."""
+    return np.concatenate([column.values() for column in numbers])
 
 
 def _locations(
     containers: VirtualContainers, urls: Sequence[str], validate: bool, checksums: Checksums
-) -> tuple[Locations, Int64s]:
+) -> tuple[Locations, list[PackedColumn]]:
     """Return distinct URLs and checksums, and the number of the one of each chunk; -1 for an empty URL."""
     if isinstance(checksums, list):
         pairs, numbers = _numbered(
@@ -114,7 +153,7 @@ def _locations(
         states: _States = [state for _, state in pairs]
     else:
         rows = urls if isinstance(urls, list) else list(urls)
-        distinct_urls, numbers = _numbered([url or None for url in rows] if "" in rows else rows)
+        distinct_urls, numbers = _numbered(rows)
         states = _stated_of(distinct_urls, checksums) if isinstance(checksums, Mapping) else checksum_state(checksums)
     shared = common_directory(distinct_urls)
     try:
@@ -126,16 +165,24 @@ def _locations(
         raise InvalidInputError(f"the URL {error.object[:80]!r} is not valid Unicode") from None
 
 
-def _numbered(rows: Sequence[Row | None]) -> tuple[Sequence[Row], Int64s]:
-    """Return distinct rows and, for each row, the number of its own; -1 for None."""
+def _numbered(rows: Sequence[Row | None]) -> tuple[Sequence[Row], list[PackedColumn]]:
+    """Return distinct rows and the number of each row's own, packed by stretches; -1 for None and empty strings."""
     # Where rows hardly repeat, all are returned: manifests keep each of them once, anyway.
     sample = rows[:_SAMPLE]
-    if len(rows) > _SAMPLE and 2 * len(set(sample)) > len(sample) and None not in rows:
-        return cast("Sequence[Row]", rows), np.arange(len(rows), dtype=np.int64)
-    numbers: dict[Row | None, int] = {None: -1}
-    row_numbers = np.fromiter((numbers.setdefault(row, len(numbers) - 1) for row in rows), np.int64, len(rows))
-    del numbers[None]
-    return cast("list[Row]", list(numbers)), row_numbers
+    stretches = range(0, len(rows), SEGMENT)
+    if len(rows) > _SAMPLE and 2 * len(set(sample)) > len(sample) and None not in rows and "" not in rows:
+        counts = [min(SEGMENT, len(rows) - start) for start in stretches]
+        return cast("Sequence[Row]", rows), [
+            PackedColumn(count, start, 1, None) for start, count in zip(stretches, counts, strict=True)
+        ]
+    # `map` over a dictionary's own method makes no step of Python for a row: 40 ns in place of 120
+    numbers: defaultdict[Any, int] = defaultdict(itertools.count().__next__, {None: -1, "": -1})
+    columns = [
+        PackedColumn.of(np.fromiter(map(numbers.__getitem__, some), np.int64, len(some)))
+        for some in (rows[start : start + SEGMENT] for start in stretches)
+    ]
+    del numbers[None], numbers[""]
+    return cast("list[Row]", list(numbers)), columns
 
 
 def _stated_of(urls: Sequence[str], checksums: Mapping[str, Checksum]) -> list[SourceState | None]:

@@ -9,16 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arraystore._chunks import chunk_table
+from arraystore._chunks import chunk_table, packed_run
 from arraystore._chunks.chunk_table import ChunkReference, ChunkTable
+from arraystore._chunks.packed_run import Segment
 
 CELLS = st.tuples(st.integers(0, 5), st.integers(0, 3))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _early_runs() -> Iterator[None]:
+@pytest.fixture(scope="module", autouse=True, params=["plain", "packed"])
+def _early_runs(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunk_table, "_SPILL", 3)
+        if request.param == "packed":
+            patch.setattr(chunk_table, "_PACKED", 4)
+            patch.setattr(packed_run, "SEGMENT", 3)
+            patch.setattr(packed_run, "_WINDOW", 6)
         yield
 
 
@@ -33,6 +38,11 @@ def apply(
         columns = np.arange(3 * len(cells)).reshape(3, len(cells))
         table.put_many(np.array(cells), *columns)
         model.update({cell: tuple(columns[:, at].tolist()) for at, cell in enumerate(cells)})  # type: ignore[misc]
+    elif step == "segments" and cells:
+        cells = sorted(cells)
+        numbers, values = np.array([table.number(cell) for cell in cells]), np.arange(3 * len(cells)).reshape(-1, 3)
+        table.put_segments(Segment.of(numbers[at : at + 2], values[at : at + 2].T) for at in range(0, len(cells), 2))
+        model.update({cell: tuple(row) for cell, row in zip(cells, values.tolist(), strict=True)})
     elif step == "forget":
         for cell in cells:
             table.forget(table.number(cell))
@@ -48,9 +58,12 @@ def apply(
         coords, values = table.columns()
         assert [tuple(row) for row in coords.tolist()] == sorted(model)
         assert [tuple(row) for row in values.tolist()] == [model[cell] for cell in sorted(model)]
+        stretches = list(table.stretches())
+        assert [row for part, _ in stretches for row in part.tolist()] == coords.tolist()
+        assert [row for _, part in stretches for row in part.tolist()] == values.tolist()
 
 
-STEPS = ["put", "put", "many", "forget", "forget", "grow", "drop", "columns"]
+STEPS = ["put", "put", "many", "segments", "forget", "forget", "grow", "drop", "columns"]
 
 
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.lists(CELLS, max_size=8, unique=True)), max_size=20))
@@ -69,11 +82,11 @@ def test_forgetting_cells_does_not_rebuild_the_table_each_time() -> None:
     table = ChunkTable((1000,))
     coords = np.arange(1000).reshape(-1, 1)
     table.put_many(coords, *np.ones((3, 1000), dtype=np.int64))
-    before = table._runs[0][0]
+    before = table._runs[0]
     for number in range(0, 1000, 2):
         table.forget(number)
         assert table.get(number) is None
-    assert table._runs[0][0] is before
+    assert table._runs[0] is before
     assert table.columns()[0][:, 0].tolist() == list(range(1, 1000, 2))
 
 

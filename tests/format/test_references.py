@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from arraystore._format.locations import NO_LOCATIONS, locations_from_urls
 from arraystore._format.manifest import Manifest, decode_manifest, encode_manifest
-from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, overlay, to_manifests
+from arraystore._format.references import (
+    DELETED,
+    INLINE,
+    VIRTUAL,
+    References,
+    overlay,
+    stretches_to_manifests,
+    to_manifests,
+)
 
 Cells = dict[tuple[int, ...], tuple[object, ...]]
 """What each cell says: where its bytes are, in a form that does not depend on any table."""
@@ -88,6 +96,18 @@ def test_manifests_cut_from_a_set_hold_it_exactly(references: References, limit:
         assert manifest.count <= limit
         used = set(manifest.source.tolist())
         assert used >= set(range(manifest.pack_count + len(manifest.locations))), "no table row without use"
+
+
+@given(
+    dimensions.flatmap(lambda d: reference_sets(d, 40)),
+    st.integers(1, 12),
+    st.lists(st.integers(0, 40), max_size=6),
+)
+def test_a_set_in_stretches_makes_the_same_manifests(references: References, limit: int, cuts: list[int]) -> None:
+    bounds = [0, *sorted(cuts), len(references)]
+    stretches = [references.take(slice(*span)) for span in itertools.pairwise(bounds)]
+    found = [encode_manifest(m) for m in stretches_to_manifests(lambda: iter(stretches), limit)]
+    assert found == [encode_manifest(m) for m in to_manifests(references, limit)]
 
 
 @given(st.data())
