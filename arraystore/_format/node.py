@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 from arraystore._format.ids import NodeId
 from arraystore._format.layer import Layer
+from arraystore._format.layer_bounds import FEW, LayerBounds
 from arraystore._runtime.values import dataclass
 from arraystore.errors import FormatError
 
@@ -46,6 +48,14 @@ class Node:
     def key(self) -> str:
         """Key of the node in a snapshot."""
         return node_key(self.path, self.kind)
+
+    def layers_around(self, low: Sequence[int], high: Sequence[int]) -> Sequence[Layer]:
+        """Return at least the layers with a cell from `low` to `high` (exclusive), oldest first."""
+        return self.layers if len(self.layers) <= FEW else self._bounds.around(low, high)
+
+    @cached_property
+    def _bounds(self) -> LayerBounds:
+        return LayerBounds(self.layers)
 
 
 def node_key(path: str, kind: NodeKind = NodeKind.GROUP) -> str:

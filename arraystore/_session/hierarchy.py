@@ -6,7 +6,7 @@ synchronous; those that may need one are synchronous and asynchronous twins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -19,10 +19,11 @@ from arraystore._chunks.chunk_table import DELETED_CHUNK, ChunkReference
 from arraystore._chunks.reader import ChunkReader, ReferencePosition, Window, sole_reference, whole_chunk
 from arraystore._format.ids import NodeId
 from arraystore._format.layer import Layer
+from arraystore._format.layer_bounds import FEW
 from arraystore._format.manifest import Manifest
 from arraystore._format.node import MAX_PATH, Node, NodeKind, ancestors
 from arraystore._format.references import DELETED, INLINE, VIRTUAL
-from arraystore._format.reserved_keys import HIDDEN, has_visible_files, visible
+from arraystore._format.reserved_keys import HIDDEN, visible
 from arraystore._format.zarr_changes import without_consolidated
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_info, known_index, node_type
 from arraystore._log.state import SnapshotState
@@ -113,6 +114,10 @@ class ArrayHandle:
             self.committed_grid = array_info(committed.documents).grid
         self.as_committed = committed is not None and self.committed_grid == self.grid and not self.own_layers
 
+    def layers_of(self, coords: tuple[int, ...]) -> Sequence[Layer]:
+        """Return at least the layers that may have a chunk, oldest first."""
+        return self.layers if len(self.layers) <= FEW else self.node.layers_around(coords, [c + 1 for c in coords])
+
     def inside(self, coords: tuple[int, ...]) -> bool:
         """Tell whether a chunk is in the grid."""
         return all(map(lt, coords, self.grid))
@@ -135,7 +140,7 @@ class Hierarchy:
         """The snapshot whose reads are tracked, without the uncommitted changes that a fork has from its session."""
         self._handles: dict[str, ArrayHandle] = {}
         self._last: ArrayHandle | None = None
-        self._files = changes.has_files if changes else has_visible_files(state.nodes)
+        self._files = changes.has_files if changes else state.has_files
 
     # -- look-ups -------------------------------------------------------------------------------------------
 
@@ -283,7 +288,7 @@ class Hierarchy:
             self._note_chunk(self.reads, handle, coords)
         place = self._place(handle, coords)
         if isinstance(place, Layer):
-            place = self.reader.find_sync(handle.layers, coords)
+            place = self.reader.find_sync(handle.layers_of(coords), coords)
         return None if place is None else self._read_sync(handle, coords, place, window)
 
     def _read_sync(
@@ -299,7 +304,7 @@ class Hierarchy:
         """Look up a committed chunk without a request; a layer if its manifest has to be loaded first."""
         sole = handle.sole
         if sole is None:
-            reference = self.reader.find_cached(handle.layers, coords)
+            reference = self.reader.find_cached(handle.layers_of(coords), coords)
             if isinstance(reference, tuple) and len(handle.layers) == 1 and handle.layers[0].shift is None:
                 handle.sole = reference[0]
             return reference
@@ -326,7 +331,7 @@ class Hierarchy:
             self._note_chunk(self.reads, handle, coords)
         place = self._place(handle, coords)
         if isinstance(place, Layer):
-            place = await self.reader.find(handle.layers, coords)
+            place = await self.reader.find(handle.layers_of(coords), coords)
         return None if place is None else await self._read(handle, coords, place, window)
 
     async def _read(
@@ -379,7 +384,7 @@ class Hierarchy:
             return None if entry.source == DELETED else entry.length
         if self.reads is not None:
             self._note_chunk(self.reads, handle, coords)
-        place = await self.reader.find(handle.layers, coords)
+        place = await self.reader.find(handle.layers_of(coords), coords)
         return None if place is None else int(place[0].length[place[1]])
 
     # -- writing --------------------------------------------------------------------------------------------

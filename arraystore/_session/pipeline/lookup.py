@@ -112,7 +112,8 @@ def locate_cells(hierarchy: Hierarchy, handle: ArrayHandle, cells: Cells) -> Loc
     if not open_.any():
         return found
     _note(hierarchy, handle, cells, open_)
-    for layer in reversed(handle.layers):
+    low, high = [int(axis.min()) for axis in cells], [int(axis.max()) + 1 for axis in cells]
+    for layer in reversed(handle.node.layers_around(low, high)):
         if not open_.any():
             break
         _locate_in_layer(hierarchy, layer, cells, open_, found)
