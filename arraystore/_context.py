@@ -15,6 +15,7 @@ from concurrent.futures import Future, wait
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
+from arraystore._chunks.cache_budget import PROCESS
 from arraystore._chunks.cache_usage import CacheStats
 from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._chunks.reader import ChunkReader
@@ -118,7 +119,9 @@ class Context:
         with self._lock:
             logs = [branch.log for branch in self._branches.values()]
         records = sum((log.usage for log in logs), CacheUsage())
-        return CacheStats(self.manifests.usage, self.reader.blocks.usage, records, self.storage.disk_usage)
+        return CacheStats(
+            self.manifests.usage, self.reader.blocks.usage, records, self.storage.disk_usage, PROCESS.usage
+        )
 
     # -- branches -------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_names(
         __name__,
         {
+            "arraystore._chunks.cache_budget": "limit_caches",
             "arraystore._chunks.cache_usage": "CacheStats",
             "arraystore._chunks.virtual_checksums": "FROM_SOURCE FromSource",
             "arraystore._commit.solvers": "BasicConflictSolver ConflictDetector ConflictSolver Solution Versions",
@@ -54,6 +55,7 @@ if not TYPE_CHECKING:
         },
     )
 else:  # the reference pages take what stands under a plain TYPE_CHECKING for no part of the module
+    from arraystore._chunks.cache_budget import limit_caches
     from arraystore._chunks.cache_usage import CacheStats
     from arraystore._chunks.virtual_checksums import FROM_SOURCE, FromSource
     from arraystore._commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
@@ -244,6 +246,7 @@ __all__ = [
     "fsspec_storage",
     "gcs_storage",
     "in_memory_storage",
+    "limit_caches",
     "local_filesystem_storage",
     "merge_sessions",
     "r2_storage",

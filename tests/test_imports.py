@@ -29,17 +29,17 @@ with tempfile.TemporaryDirectory() as directory:
 
 NEEDED = """
 _changes.change_set _changes.node_changes _changes.read_tracking
-_chunks.block_cache _chunks.cache_usage _chunks.cells _chunks.checksums _chunks.chunk_table _chunks.manifest_cache
-_chunks.pack_writer _chunks.reader _chunks.single_flight _chunks.spare_buffers _chunks.virtual_checksums
-_chunks.virtual_containers
+_chunks.block_cache _chunks.cache_budget _chunks.cache_usage _chunks.cells _chunks.checksums _chunks.chunk_table
+_chunks.manifest_cache _chunks.pack_writer _chunks.packed_run _chunks.reader _chunks.single_flight _chunks.spare_buffers
+_chunks.virtual_checksums _chunks.virtual_containers
 _commit.batch _commit.group_commit _commit.note _commit.prepare _commit.prepared _commit.rebase_request
 _commit.rebase_step _commit.request
 _concurrency _config _context _environment
 _forks.ledger _forks.merged
-_format.box _format.columns _format.digest _format.envelope _format.ids _format.layer _format.layer_table
-_format.lifecycle _format.locations _format.manifest _format.msgpack_limits _format.node _format.pack _format.record
-_format.references _format.refs _format.repository_log _format.reserved_keys _format.snapshot _format.transaction
-_format.types _format.wire _format.zarr_changes _format.zarr_metadata
+_format.box _format.columns _format.digest _format.envelope _format.ids _format.layer _format.layer_bounds
+_format.layer_table _format.lifecycle _format.locations _format.manifest _format.msgpack_limits _format.node
+_format.pack _format.record _format.references _format.refs _format.repository_log _format.reserved_keys
+_format.snapshot _format.transaction _format.types _format.wire _format.zarr_changes _format.zarr_metadata
 _log.backoff _log.branch_entries _log.branch_log _log.chain _log.conditional_put _log.footprint _log.loading
 _log.presence _log.record_cache _log.repository_log _log.spans _log.state _log.status
 _maintenance.due

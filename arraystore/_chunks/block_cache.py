@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
+from arraystore._chunks import cache_budget
 from arraystore._chunks.single_flight import AbandonedError, SharedLoad
 from arraystore._runtime.values import dataclass
 from arraystore.storage.cache_usage import CacheUsage
@@ -54,15 +55,17 @@ class BlockCache:
         self.room = room
         self._lock = threading.Lock()
         self._packs: OrderedDict[str, list[_Block]] = OrderedDict()
-        self._bytes = 0
+        self.account = cache_budget.PROCESS.open(self)
         self._hits = self._misses = self._evictions = 0
         self._read_through = False
+        cache_budget.PROCESS.join(self)
 
     def read_sync(self, key: str, start: int, stop: int, limit: int) -> BytesLike:
         """Read a range of a pack of which at least `limit` bytes exist."""
         while True:
             block, mine = self._plan(key, start, stop, limit, in_thread=True)
             if mine:
+                self.account.settle()
                 try:
                     block.data.succeed(self.storage.get_range_sync(key, block.start, block.stop))
                 except BaseException as error:
@@ -80,6 +83,7 @@ class BlockCache:
         while True:
             block, mine = self._plan(key, start, stop, limit, in_thread=False)
             if mine:
+                self.account.settle()
                 try:
                     block.data.succeed((await self.storage.get_ranges(key, [(block.start, block.stop)]))[0])
                 except BaseException as error:
@@ -118,32 +122,45 @@ class BlockCache:
                 block = _Block(start, stop, _FIRST_BLOCK, data)
                 self._read_through = False
             blocks.append(block)
-            self._bytes += block.weight
-            self._evict(key)
+            self.account.add(block.weight)
+            self._evict(self.account.bytes - self.room)
             return block, True
 
-    def _evict(self, newest: str) -> None:
-        while self._bytes > self.room:
+    def evict(self, excess: int) -> int:
+        """Drop blocks of the packs used least recently until `excess` bytes are free; returns their count.
+
+        The newest block of the pack used most recently stays.
+        """
+        with self._lock:
+            return self._evict(excess)
+
+    def _evict(self, excess: int) -> int:
+        before = self._evictions
+        while excess > 0 and self._packs:
             key, blocks = next(iter(self._packs.items()))
-            while blocks and self._bytes > self.room and not (key == newest and len(blocks) == 1):
+            last = len(self._packs) == 1
+            while blocks and excess > 0 and not (last and len(blocks) == 1):
                 block = blocks.pop(0)
                 self._evictions += 1
-                self._bytes -= block.weight
-            if key == newest:
-                return
-            del self._packs[key]
+                self.account.add(-block.weight)
+                excess -= block.weight
+            if last:
+                break
+            if not blocks:
+                del self._packs[key]
+        return self._evictions - before
 
     @property
     def usage(self) -> CacheUsage:
         """What it holds, and how often it helped."""
         with self._lock:
             entries = sum(map(len, self._packs.values()))
-            return CacheUsage(entries, self._bytes, self.room, self._hits, self._misses, self._evictions)
+            return CacheUsage(entries, self.account.bytes, self.room, self._hits, self._misses, self._evictions)
 
     def forget(self, key: str) -> None:
         """Drop the blocks of a pack, which are damaged, so that it is read again."""
         with self._lock:
-            self._bytes -= sum(block.weight for block in self._packs.pop(key, []))
+            self.account.add(-sum(block.weight for block in self._packs.pop(key, [])))
         self.storage.forget(key)
 
     def _failed(self, key: str, block: _Block, error: BaseException) -> None:
@@ -153,5 +170,5 @@ class BlockCache:
                 self._packs[key] = [kept for kept in blocks if kept is not block]
                 if not self._packs[key]:
                     del self._packs[key]
-                self._bytes -= block.weight
+                self.account.add(-block.weight)
         block.data.fail(error)

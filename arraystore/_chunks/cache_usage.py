@@ -27,9 +27,13 @@ class CacheStats:
     disk
         Files of `CachedStorage`, of all repositories and processes that use its directory, as of the last look; hits
         and misses are those of this process.
+    process
+        All caches in the memory of this process, of whichever repository: at most what `limit_caches` says.  Entries
+        are caches, and no hits are counted.
     """
 
     manifests: CacheUsage
     chunks: CacheUsage
     records: CacheUsage
     disk: CacheUsage = field(default_factory=CacheUsage)
+    process: CacheUsage = field(default_factory=CacheUsage)

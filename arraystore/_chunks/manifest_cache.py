@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from arraystore._chunks import cache_budget
 from arraystore._chunks.cells import inlined_manifest
 from arraystore._chunks.single_flight import AbandonedError, SharedLoad
 from arraystore._format.ids import LayerId
@@ -33,15 +34,18 @@ class ManifestCache:
         self.room = room
         self._lock = threading.Lock()
         self._kept: OrderedDict[LayerId, Manifest] = OrderedDict()
-        self._bytes = 0
+        self.account = cache_budget.PROCESS.open(self)
         self._hits = self._misses = self._evictions = 0
         self._loading: dict[LayerId, SharedLoad[Manifest]] = {}
+        cache_budget.PROCESS.join(self)
 
     def get(self, layer: Layer) -> Manifest | None:
         """Return a manifest that needs no request; None for any other."""
         manifest = self._kept.get(layer.id)
         if manifest is not None:
             self._hits += 1
+            with contextlib.suppress(KeyError):  # evicted meanwhile
+                self._kept.move_to_end(layer.id)
             return manifest
         self._misses += 1
         if layer.inline is not None:
@@ -51,7 +55,7 @@ class ManifestCache:
     @property
     def usage(self) -> CacheUsage:
         """What it holds, and how often it helped."""
-        return CacheUsage(len(self._kept), self._bytes, self.room, self._hits, self._misses, self._evictions)
+        return CacheUsage(len(self._kept), self.account.bytes, self.room, self._hits, self._misses, self._evictions)
 
     def load_sync(self, layer: Layer) -> Manifest:
         """Return a manifest, loading it if it is not in the cache."""
@@ -163,7 +167,7 @@ class ManifestCache:
         with self._lock:
             for layer in layers:
                 if layer.inline is not None and (dropped := self._kept.pop(layer.id, None)) is not None:
-                    self._bytes -= _weight(dropped)
+                    self.account.add(-_weight(dropped))
 
     def _keep(self, layer: Layer, manifest: Manifest) -> Manifest:
         box = manifest.box
@@ -173,12 +177,24 @@ class ManifestCache:
         with self._lock:
             if layer.id not in self._kept:
                 self._kept[layer.id] = manifest
-                self._bytes += _weight(manifest)
-                while self._bytes > self.room and len(self._kept) > 1:
-                    _, dropped = self._kept.popitem(last=False)
-                    self._evictions += 1
-                    self._bytes -= _weight(dropped)
+                self.account.add(_weight(manifest))
+                self._evict(self.account.bytes - self.room)
+        self.account.settle()
         return manifest
+
+    def evict(self, excess: int) -> int:
+        """Drop the manifests used least recently until `excess` bytes are free or one is left; returns their count."""
+        with self._lock:
+            return self._evict(excess)
+
+    def _evict(self, excess: int) -> int:
+        before = self._evictions
+        while excess > 0 and len(self._kept) > 1:
+            _, dropped = self._kept.popitem(last=False)
+            self._evictions += 1
+            self.account.add(-_weight(dropped))
+            excess -= _weight(dropped)
+        return self._evictions - before
 
     def _where(self, layer: Layer) -> str:
         at = layer.attachment

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 
+from arraystore._chunks.cache_budget import CacheBudget
 from arraystore._environment import Environment
 from arraystore._format.digest import log_start
 from arraystore._format.envelope import unpack_body
@@ -106,8 +107,9 @@ class BranchLog:
             self._decoded = RecordCache({}, _BODIES_KEPT, room // 4)
             self._resolved = RecordCache({}, _LOGS_KEPT, room // 4)
         else:
-            self._decoded = RecordCache(self.memo.bodies, _ALL, _ALL)
-            self._resolved = RecordCache(self.memo.resolved, _ALL, _ALL)
+            unbounded = CacheBudget(_ALL)  # others share the memo
+            self._decoded = RecordCache(self.memo.bodies, _ALL, _ALL, unbounded)
+            self._resolved = RecordCache(self.memo.resolved, _ALL, _ALL, unbounded)
 
     @property
     def usage(self) -> CacheUsage:
