@@ -17,6 +17,8 @@ from arraystore.errors import InvalidInputError, ObjectNotFoundError
 from arraystore.storage import CachedStorage, CountingStorage, Storage
 from arraystore.storage.disk_cache import DiskCache
 from tests.commit.support import DistantStorage
+from tests.storage import cache_workers
+from tests.storage.workers import call_in_processes
 
 DATA = np.random.default_rng(0).integers(0, 1 << 40, 60_000)
 
@@ -185,6 +187,26 @@ def test_many_who_write_evict_and_read_at_once_never_see_a_part_of_an_entry(tmp_
         thread.join()
     assert wrong == []
     assert not [path for path in files(tmp_path) if path.name.startswith(".")]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_that_share_a_directory_read_what_the_storage_has_whatever_happens_to_others(
+    tmp_path: Path, method: str
+) -> None:
+    """Four read and evict, one is killed between a write and its rename, one damages, cuts off and removes files."""
+    remote, directory, limit = tmp_path / "remote", tmp_path / "cache", 40_000
+    storage = local_filesystem_storage(remote, fsync=False)
+    for number in range(cache_workers.OBJECTS):
+        storage.put_sync(f"chunks/{number:020}", cache_workers.content(number))
+    faults = ["", "", "", "", "killed while it writes", "damages files"]
+    calls = [(str(remote), str(directory), limit, seed, 120, fault) for seed, fault in enumerate(faults)]
+    found = call_in_processes(method, cache_workers.share, calls)
+    assert found == [[], [], [], [], "the process died", []]
+    assert cache_workers.share(str(remote), str(directory), limit, 99, 60) == [], "what they left serves the next one"
+    left = [path for path in files(directory) if not path.name.startswith(".new-")]
+    assert 0 < sum(path.stat().st_size for path in left) <= limit * 17 // 16 + cache_workers.SIZE
+    assert len(files(directory)) - len(left) == 1, "of a writer that was killed, until it is an hour old"
 
 
 def test_a_directory_that_cannot_be_written_costs_nothing_but_the_cache(
