@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import tracemalloc
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,3 +142,46 @@ def test_packed_references_are_read_overwritten_and_deleted_before_the_commit() 
     array = zarr.open_array(repo.readonly_session("main").store, path="data", mode="r")
     for where in (slice(0, 200), slice(65_400, 65_700), slice(count - 3, None)):
         np.testing.assert_array_equal(array[where], expected[where])
+
+
+def calls(work: Callable[[], object]) -> int:
+    """Count the Python functions that are called and resumed, in all threads."""
+    counted = 0
+
+    def count(_: Any, event: str, __: Any) -> None:
+        nonlocal counted
+        counted += event == "call"
+
+    everywhere = getattr(threading, "setprofile_all_threads", threading.setprofile)
+    everywhere(count)
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+        everywhere(None)
+    return counted
+
+
+def calls_of_a_commit(arrays: int) -> int:
+    """Count the calls of a commit of one chunk beside other arrays."""
+    repo = Repository.create(in_memory_storage())
+    session = new_session(repo, 10)
+    document = session.store.get_sync("data/zarr.json")
+    assert document is not None
+    for number in range(arrays):
+        session.store.set_sync(f"a{number}/zarr.json", document)
+    session.commit("arrays")
+
+    def one_more(number: int) -> None:
+        session = repo.writable_session("main")
+        session.write("data", slice(number, number + 1), np.ones(1, dtype="uint8"))
+        session.commit("one more")
+
+    one_more(0)
+    return min(calls(lambda n=n: one_more(n)) for n in range(1, 4))  # type: ignore[misc]
+
+
+def test_a_commit_looks_at_no_array_that_it_does_not_change() -> None:
+    few, many = calls_of_a_commit(50), calls_of_a_commit(1050)
+    assert many - few < 200, "a thousand arrays more"
