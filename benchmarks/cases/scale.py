@@ -57,8 +57,8 @@ def _references(setup: Setup, result: CaseResult) -> None:
         "stored, bytes each",
         "open, read one, ms",
         "memory for that, MB",
-        "commit one more, ms",
-        "in an empty repository, ms",
+        "commit one more, processor ms",
+        "in an empty repository, processor ms",
     ]
     result.tables.append(
         Table("References to 1,000 files, and to packs of 2,048 chunks, in a memory file system", header, rows)
