@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from arraystore._format.types import Int64s
 from arraystore._session.base import SessionBase
+from arraystore._session.pipeline.codecs import ChunkCodec
+from arraystore._session.pipeline.shards import ShardCodec
 from arraystore._session.regions.access import open_array
 from arraystore._session.regions.general import zarr_array
 from arraystore._session.regions.layout import ArrayLayout, layout_of
@@ -47,7 +49,7 @@ def pick_outer(session: SessionBase, path: str, key: Sequence[Any]) -> Any:
     if layout.codec is None:
         return zarr_array(session.store, path, layout).oindex[tuple(key)]
     sorted_key, inverse = _sorted(path, key, layout.shape)
-    axes = [_runs(*each) for each in zip(sorted_key, layout.codec.shape, layout.shape, strict=True)]
+    axes = [_runs(*each) for each in zip(sorted_key, _readable(layout.codec), layout.shape, strict=True)]
     if math.prod(map(len, axes)) > _MOST_REGIONS:
         return zarr_array(session.store, path, layout).oindex[tuple(key)]
     found = _joined(session, path, layout, axes)
@@ -55,6 +57,11 @@ def pick_outer(session: SessionBase, path: str, key: Sequence[Any]) -> Any:
         if order is not None:
             found = found.take(order, axis)
     return found
+
+
+def _readable(codec: ChunkCodec | ShardCodec) -> tuple[int, ...]:
+    """Return the shape of what is read as a whole: a chunk, also of those in a shard."""
+    return codec.shape if isinstance(codec, ChunkCodec) else codec.inner.shape
 
 
 def _sorted(
@@ -134,7 +141,7 @@ def pick_points(session: SessionBase, path: str, key: Sequence[Any]) -> Any:
     points = np.stack([each.reshape(-1) for each in np.broadcast_arrays(*indices)], axis=1)
     out = np.empty(len(points), layout.dtype)
     itemsize = layout.dtype.itemsize
-    for batch in batches(_boxes(points, layout.codec.shape), lambda box: itemsize * box.size):
+    for batch in batches(_boxes(points, _readable(layout.codec)), lambda box: itemsize * box.size):
         found = session.read_many([(path, box.selection) for box in batch])
         for box, values in zip(batch, found, strict=True):
             out[box.at] = values[tuple((points[box.at] - box.low).T)]

@@ -37,7 +37,7 @@ from arraystore.storage import Storage
 from arraystore.xarray.coordinates import Coordinates
 from arraystore.xarray.lazy_array import LazyArray
 from arraystore.xarray.opening import open_session
-from arraystore.xarray.urls import is_repository_url
+from arraystore.xarray.urls import repository_url
 
 _GROUP_DOCUMENTS = ("zarr.json", ".zgroup", ".zattrs")
 _DOCUMENTS: Mapping[int, tuple[str, ...]] = {3: ("zarr.json",), 2: (".zarray", ".zgroup")}
@@ -75,7 +75,7 @@ class Place:
         session = open_session(
             place, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of, storage_options=storage_options
         )
-        return cls(session, place if is_repository_url(place) else None, decoding)
+        return cls(session, repository_url(place), decoding)
 
     def dataset(self, group: str | None) -> xr.Dataset:
         """Return a group as a dataset; raises `FileNotFoundError` if there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import warnings
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from arraystore import (
 from arraystore._format.reserved_keys import HIDDEN
 from arraystore.xarray import ArrayStoreBackendEntrypoint as Engine
 from arraystore.xarray import to_arraystore
+from arraystore.xarray.urls import is_repository_url, plain_url
 from tests.integrations.datasets import ENCODING, lazy, weather
 from tests.session.conftest import FarMemory
 
@@ -67,6 +69,25 @@ def test_a_url_opens_the_newest_snapshot(tmp_path: Path) -> None:
     for place in (f"arraystore+file://{tmp_path}", f"file://{tmp_path}", str(tmp_path), tmp_path):
         xr.testing.assert_identical(xr.open_dataset(place, engine=Engine).load(), weather(0, 6))
     assert xr.open_dataset(f"arraystore+file://{tmp_path}", engine=Engine).encoding["source"].startswith("arraystore+")
+
+
+def test_several_urls_are_opened_as_one_dataset(tmp_path: Path) -> None:
+    urls = []
+    for first in (0, 4):
+        repo = Repository.create(local_filesystem_storage(tmp_path / str(first), fsync=False))
+        session = repo.writable_session("main")
+        to_arraystore(weather(first, 4)[["rain"]], session)
+        session.commit("four days")
+        urls.append(f"arraystore+file://{tmp_path / str(first)}")
+    xr.testing.assert_equal(xr.open_mfdataset(urls, engine=Engine).load(), weather(0, 8)[["rain"]])
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a/b?region=eu", "file:///a/b", "memory://a", "gs://b"])
+def test_a_url_that_xarray_takes_for_a_path_is_understood_all_the_same(url: str) -> None:
+    mangled = os.path.abspath(f"arraystore+{url}")
+    assert plain_url(mangled) == plain_url(f"arraystore+{url}") == plain_url(url) == url
+    assert is_repository_url(mangled)
+    assert not is_repository_url(url)
 
 
 def test_the_engine_is_registered_under_its_name() -> None:
@@ -281,9 +302,9 @@ def arrays() -> list[Any]:
     """Return the same array with codecs that are known and that are not, near and far."""
     found = []
     for storage in (in_memory_storage(), FarMemory()):
-        for compressors in (None, zarr.codecs.GzipCodec()):
+        for shards, compressors in ((None, None), (None, zarr.codecs.GzipCodec()), ((6, 8, 5), None)):
             session = Repository.create(storage_of(storage)).writable_session("main")
-            options: dict[str, Any] = {"chunks": CHUNKS, "dtype": "i4", "compressors": compressors}
+            options: dict[str, Any] = {"chunks": CHUNKS, "shards": shards, "dtype": "i4", "compressors": compressors}
             array = zarr.create_array(session.store, name="a", shape=SHAPE, dimension_names=list("xyz"), **options)
             array[...] = VALUES
             session.commit("values")
