@@ -113,6 +113,19 @@ def test_nothing_is_read_ahead_where_reads_are_tracked_or_requests_are_cheap() -
         assert chunk_requests(storage) == 4
 
 
+def test_nothing_is_read_ahead_of_shards_of_which_parts_are_wanted() -> None:
+    storage = CountingStorage(FarMemory())
+    config = RepositoryConfig(inline_chunk_threshold_bytes=0, own_object_threshold_bytes=64)
+    session = Repository.create(storage, config=config).writable_session("main")
+    zarr.create_array(session.store, name="a", data=np.arange(4096.0), chunks=(16,), shards=(256,), compressors=None)
+    snapshot = session.commit("shards")
+    session = Repository.open(storage).readonly_session(snapshot_id=snapshot)
+    storage.reset()
+    for first in range(0, 8 * 256, 256):
+        np.testing.assert_array_equal(session.read("a", slice(first, first + 16)), np.arange(first, first + 16.0))
+    assert len({key for _, key in storage.log if key.startswith("chunks/")}) == 8
+
+
 def test_a_chunk_that_is_missing_is_an_error_of_who_reads_it() -> None:
     storage = FarMemory()
     session = steps(storage)
