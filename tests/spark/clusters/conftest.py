@@ -9,7 +9,7 @@ import pytest
 
 from arraystore import Storage
 from tests.s3server import S3Server
-from tests.spark.clusters.masters import Cluster, local_cluster, standalone
+from tests.spark.clusters.masters import Cluster, standalone
 from tests.spark.clusters.model import storage_at
 
 
@@ -17,12 +17,6 @@ from tests.spark.clusters.model import storage_at
 def storage(tmp_path: Path) -> Storage:
     """Where a repository may be made."""
     return storage_at(tmp_path / "repository")
-
-
-@pytest.fixture(scope="session")
-def executors(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
-    """Two executors in processes of their own, which each driver starts for itself."""
-    return local_cluster(tmp_path_factory.mktemp("local-cluster"))
 
 
 @pytest.fixture(scope="session")

@@ -26,28 +26,18 @@ LOCAL = QUIET | {"spark.master": "local[2,4]"}
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where a cluster is and what its drivers need."""
+    """What the drivers of a cluster need, and where its workers keep what executors write."""
 
     settings: dict[str, str]
     environment: dict[str, str]
+    directory: Path
 
 
-def linked_home(directory: Path) -> Path:
-    """Return a Spark home whose programs are those of the package, so that Spark writes nothing into the package."""
+def spark_program(name: str) -> Path:
+    """Return a program of the package of PySpark; it writes nothing there."""
     import pyspark
 
-    home = directory / "home"
-    home.mkdir(parents=True)
-    for part in ("bin", "jars", "python", "sbin"):
-        (home / part).symlink_to(Path(pyspark.__file__).parent / part)
-    return home
-
-
-def local_cluster(directory: Path) -> Cluster:
-    """Two executors that are processes of their own, started by each driver for itself."""
-    environment = spark_environment(SPARK_HOME=str(linked_home(directory)))
-    settings = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "512m", "spark.executor.cores": "1"}
-    return Cluster(QUIET | settings, environment)
+    return Path(pyspark.__file__).parent / "bin" / name
 
 
 @contextlib.contextmanager
@@ -59,9 +49,8 @@ def standalone(directory: Path, secrets: Mapping[str, str]) -> Iterator[Cluster]
     secrets
         Environment of the workers, which executors get from them, and of the drivers.
     """
-    home = linked_home(directory)
-    environment = spark_environment(SPARK_HOME=str(home), SPARK_DAEMON_MEMORY="256m", **secrets)
-    classes = home / "bin" / "spark-class"
+    environment = spark_environment(SPARK_DAEMON_MEMORY="256m", **secrets)
+    classes = spark_program("spark-class")
     port, pages, *worker_pages = free_ports(4)
     url = f"spark://127.0.0.1:{port}"
     with contextlib.ExitStack() as trees:
@@ -85,19 +74,17 @@ def standalone(directory: Path, secrets: Mapping[str, str]) -> Iterator[Cluster]
         settings = {"spark.master": url, "spark.executor.memory": "512m"}
         # What the driver's environment says does not reach executors of a standalone cluster.
         settings["spark.executorEnv.PYTHONPATH"] = environment["PYTHONPATH"]
-        yield Cluster(QUIET | settings, environment)
+        yield Cluster(QUIET | settings, environment, directory)
 
 
 @contextlib.contextmanager
 def connect_server(directory: Path) -> Iterator[str]:
     """Run a Spark Connect server with two slots; returns its address."""
-    environment = spark_environment(SPARK_HOME=str(linked_home(directory)))
     (port,) = free_ports(1)
-    command = [f"{environment['SPARK_HOME']}/bin/spark-submit"]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    command = [spark_program("spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     for name, value in (LOCAL | {"spark.connect.grpc.binding.port": str(port)}).items():
         command += ["--conf", f"{name}={value}"]
-    with running([*command, "spark-internal"], directory / "server" / "log", environment) as server:
+    with running([*command, "spark-internal"], directory / "server" / "log", spark_environment()) as server:
         server.wait_for(lambda: _accepts(port), "Spark Connect server")
         yield f"sc://127.0.0.1:{port}"
 

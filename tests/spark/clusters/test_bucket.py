@@ -81,7 +81,6 @@ def _event_log(directory: Path) -> dict[str, str]:
 
 
 def _logs_of_executors(cluster: Cluster) -> bytes:
-    home = Path(cluster.environment["SPARK_HOME"]).parent
-    found = [path.read_bytes() for path in home.glob("127.0.0.*/work/*/*/std*")]
+    found = [path.read_bytes() for path in cluster.directory.glob("127.0.0.*/work/*/*/std*")]
     assert len(found) >= 4
     return b"".join(found)

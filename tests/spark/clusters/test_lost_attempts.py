@@ -50,14 +50,14 @@ def test_workers_that_exit_after_writing_are_replaced_and_leave_garbage_only(
 
 
 def test_an_executor_that_is_killed_while_it_writes_is_replaced(
-    executors: Cluster, storage: Storage, tmp_path: Path
+    workers: Cluster, storage: Storage, tmp_path: Path
 ) -> None:
     new_repository(storage)
     report = call_in_driver(
         lose_an_executor,
         tmp_path / "driver",
-        executors.environment,
-        settings=executors.settings,
+        workers.environment,
+        settings=workers.settings,
         repository=str(tmp_path / "repository"),
         row=HALF + 6,
     )
