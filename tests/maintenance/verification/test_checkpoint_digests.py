@@ -92,7 +92,7 @@ def _repair(repository: Repository) -> None:
 def test_every_checkpoint_holds_the_digest_of_its_record(
     write: Callable[[Repository], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retire, "_FEW_RECORDS", 0)
+    monkeypatch.setattr(retire, "FEW_RECORDS", 0)
     storage = in_memory_storage()
     repository = create_repository(storage)
     commit_rows(repository, 1, 9)
