@@ -1,6 +1,6 @@
 """xarray's own tests of its Zarr backend, on sessions: by zarr and by the engine of this library.
 
-They run on memory, on a local directory, and on a repository that is committed and opened again before each read.
+They run on memory, and on a local directory whose repository is committed and opened again before each read.
 """
 
 from __future__ import annotations
@@ -82,10 +82,6 @@ class TestMemoryByZarr(_Sessions):
 
 
 class TestMemoryByEngine(_Sessions):
-    by_engine = True
-
-
-class TestLocalByEngine(_Local):
     by_engine = True
 
 
