@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
 from arraystore._context import Context
 from arraystore._format.ids import SnapshotId, id_to_text
@@ -10,9 +11,12 @@ from arraystore._format.repository_log import FIRST_BRANCH
 from arraystore._history.detached_snapshots import read_detached
 from arraystore._history.missing_objects import check_still_kept
 from arraystore._log.ancestry import Place, find_expired, find_snapshot
+from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_checkpoint, load_tip
 from arraystore._log.state import SnapshotState
 from arraystore.errors import ObjectNotFoundError, RefNotFoundError, SnapshotExpiredError, SnapshotNotFoundError
+
+_T = TypeVar("_T")
 
 
 async def load_by_id(context: Context, snapshot: SnapshotId) -> Tip:
@@ -59,8 +63,7 @@ async def find(context: Context, snapshot: SnapshotId) -> Place:
     """Find a snapshot in any log; if that of main has it, without requests for the others."""
     branches = [FIRST_BRANCH]
     for branch in branches:
-        tip = await _newest_or_none(context, branch)
-        place = None if tip is None else await find_snapshot(context.log(branch), tip, snapshot)
+        place = (await _look(context, branch, snapshot, find_snapshot))[0]
         if place is not None:
             return place
         if branch == FIRST_BRANCH:
@@ -75,14 +78,32 @@ async def find(context: Context, snapshot: SnapshotId) -> Place:
 async def _check_not_expired(context: Context, snapshot: SnapshotId, branches: Iterable[str]) -> None:
     """Check that a snapshot has not expired, as far as the remaining records tell."""
     for branch in branches:
-        tip = await _newest_or_none(context, branch)
-        row = None if tip is None else await find_expired(context.log(branch), tip, snapshot)
+        row, tip = await _look(context, branch, snapshot, find_expired)
         if row is not None and tip is not None:
             raise SnapshotExpiredError(
                 f"snapshot {id_to_text(snapshot)} has expired: it was committed to branch {branch!r} as record "
                 f"{row.sequence}, and expire_snapshots has removed the records up to "
                 f"{tip.state.life.expired} from history; ancestry lists the remaining snapshots"
             )
+
+
+async def _look(
+    context: Context, branch: str, snapshot: SnapshotId, look: Callable[[BranchLog, Tip, SnapshotId], Awaitable[_T]]
+) -> tuple[_T | None, Tip | None]:
+    """Look for a snapshot from the newest record of a log on, which is returned, too.
+
+    An expiry and a collection may have replaced and deleted what an older record leads to.
+    """
+    tip = await _newest_or_none(context, branch)
+    while tip is not None:
+        try:
+            return await look(context.log(branch), tip, snapshot), tip
+        except ObjectNotFoundError:
+            newest = await _newest_or_none(context, branch)
+            if newest is not None and newest.state.life.retention == tip.state.life.retention:
+                raise
+            tip = newest
+    return None, None
 
 
 async def _newest_or_none(context: Context, branch: str) -> Tip | None:

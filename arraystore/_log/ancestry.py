@@ -89,7 +89,7 @@ async def ancestry(log: BranchLog, tip: Tip, newest: Newest | None = None) -> As
     """
     find = newest or _newest_in(log)
     life = tip.state.life if newest is None else (await newest(log.branch)).life
-    part: _Part | None = await _part(log, tip.state, life)
+    part: _Part | None = await _part(log, tip.state, life, find)
     chain = _Chain(tip.state.snapshot)
     while part is not None:
         chain.reached = part.state.sequence
@@ -145,7 +145,7 @@ class _Part:
     async def next(self, before: SnapshotState, find: Newest) -> _Part:
         """Return the part up to the snapshot at which the branch began."""
         log = BranchLog(self.log.storage, self.log.repository, before.branch, self.log.environment)
-        return await _part(log, before, (await find(before.branch)).life)
+        return await _part(log, before, (await find(before.branch)).life, find)
 
     async def left_before(self, sequence: int) -> SnapshotId | None:
         """Return the next snapshot before a record that is left, where nothing leads on to it; None if that is unknown.
@@ -165,8 +165,15 @@ class _Part:
         return found
 
 
-async def _part(log: BranchLog, state: SnapshotState, life: BranchLife) -> _Part:
-    return _Part(log, state, life, await read_survivors(log, life))
+async def _part(log: BranchLog, state: SnapshotState, life: BranchLife, find: Newest) -> _Part:
+    while True:
+        try:
+            return _Part(log, state, life, await read_survivors(log, life))
+        except ObjectNotFoundError:  # another expiry may have replaced the list, and a collection deleted it
+            newest = (await find(log.branch)).life
+            if newest.survivors == life.survivors:
+                raise
+            life = newest
 
 
 class _Chain:

@@ -160,3 +160,34 @@ def test_a_branch_that_moves_on_and_is_collected_while_its_newest_record_is_read
         assert values(outdated.readonly_session("other")) == [11, 2, 3, 4, 5, 6]
     assert meanwhile.happened
     assert values(Repository.open(storage).readonly_session("other")) == [11, 2, 3, 4, 5, 6]
+
+
+LOOKS: dict[str, Callable[[Repository, str], bool]] = {
+    "by id": lambda repository, snapshot: repository.lookup_snapshot(snapshot).id == snapshot,
+    "reading": lambda repository, snapshot: values(repository.readonly_session(snapshot_id=snapshot))[0] == 10,
+    "history": lambda repository, snapshot: snapshot in {each.id for each in repository.ancestry(branch="main")},
+    "its history": lambda repository, snapshot: next(iter(repository.ancestry(snapshot_id=snapshot))).id == snapshot,
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS.keys())
+def test_who_looks_while_what_an_expiry_left_is_listed_anew_and_the_old_list_collected_finds_it(
+    look: Callable[[Repository, str], bool],
+) -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    snapshot = commit(repository, put("g/a", 0, 10))
+    repository.create_tag("kept", snapshot)
+    for at in range(3):
+        commit(repository, put("g/a", 0, 20 + at))
+    Repository.open(storage).expire_snapshots(now())
+
+    def list_anew() -> None:
+        other = Repository.open(storage)
+        commit(other, put("g/a", 0, 30))
+        other.expire_snapshots(now())
+        other.garbage_collect(now(), full=True)
+
+    meanwhile = Meanwhile(storage, "get", "/kept/", list_anew)
+    assert look(Repository.open(meanwhile), snapshot)
+    assert meanwhile.happened
