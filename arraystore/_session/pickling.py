@@ -12,7 +12,13 @@ from arraystore._log.loading import Tip, load_tip
 from arraystore._log.state import SnapshotState
 from arraystore._runtime import lazy_module, run
 from arraystore._runtime.values import dataclass
-from arraystore.errors import ObjectNotFoundError, SessionExpiredError, SessionStateError
+from arraystore.errors import (
+    ObjectNotFoundError,
+    SessionExpiredError,
+    SessionStateError,
+    SnapshotExpiredError,
+    SnapshotNotFoundError,
+)
 
 if TYPE_CHECKING:
     from arraystore._history import missing_objects, snapshot_lookup
@@ -88,8 +94,8 @@ class SnapshotLocator:
         """Load the snapshot asynchronously, without caching it: from its own record, else from where it is retained."""
         try:
             tip = await self._own_record()
-        except ObjectNotFoundError:  # the branch was reset or deleted, and its record collected
-            tip = await snapshot_lookup.load_by_id(self.context, self.snapshot)
+        except (ObjectNotFoundError, SnapshotExpiredError) as error:
+            tip = await self._elsewhere(error)  # its record was collected, after a reset or deletion of the branch
         return Tip(tip.state, {})
 
     async def record_async(self) -> Tip:
@@ -99,13 +105,22 @@ class SnapshotLocator:
         """
         try:
             return await self._own_record()
-        except ObjectNotFoundError as error:
-            await snapshot_lookup.load_by_id(self.context, self.snapshot)
+        except (ObjectNotFoundError, SnapshotExpiredError) as error:
+            await self._elsewhere(error)
             raise SessionExpiredError(
                 f"branch {self.branch!r} of {self.context.storage.location} was reset or deleted, and its record "
                 f"{self.sequence} was collected, so that nothing can be committed after it any more. Open a new "
                 f"session and write the changes again; snapshot {id_to_text(self.snapshot)} is still retained."
             ) from error
+
+    async def _elsewhere(self, error: Exception) -> Tip:
+        """Load the snapshot from another log; raises the error about its own where none has it, if that says more."""
+        try:
+            return await snapshot_lookup.load_by_id(self.context, self.snapshot)
+        except SnapshotNotFoundError:
+            if isinstance(error, SnapshotExpiredError):
+                raise error from None
+            raise
 
     async def _own_record(self) -> Tip:
         hint = None if self.hint is None else Hint(*self.hint)

@@ -324,7 +324,13 @@ def _delete(repository: Repository, kept: str) -> None:
     repository.delete_branch("side")
 
 
-_ENDS = pytest.mark.parametrize("end", [_reset, _delete])
+def _reset_and_go_on(repository: Repository, kept: str) -> None:
+    repository.reset_branch("side", kept)
+    _write(session := repository.writable_session("side"), 1, 1)
+    session.commit("went on")
+
+
+_ENDS = pytest.mark.parametrize("end", [_reset, _delete, _reset_and_go_on])
 
 
 @_ENDS
