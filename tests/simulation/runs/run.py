@@ -19,7 +19,7 @@ from arraystore.errors import UnmergedForksWarning
 from arraystore.simulation.faults import Faults
 from arraystore.simulation.loop import SimulationError
 from arraystore.simulation.trace import Trace
-from arraystore.simulation.world import World
+from arraystore.simulation.world import Main, Process, World
 from tests.simulation.actors.company import company, founder, latecomer, straggler
 from tests.simulation.actors.scene import Scene
 from tests.simulation.actors.script import Part, Script, script_of
@@ -206,9 +206,8 @@ def _run(world: World, scene: Scene, plan: Plan) -> None:
     for name, parts in by_process.items():
         world.process(name).start(company(scene, parts))
     if _ended(world, scene, "the turns of all actors") and _collected_late(world, scene, plan):
-        late = world.process("latecomer")
-        late.set_clock(plan.faults.skew)  # as far ahead as any other's: whatever was made is in its past
-        late.start(latecomer(scene))
+        # As far ahead as any other's: whatever was made is in its past.
+        world.process("latecomer").start(_by_clock(plan.faults.skew, latecomer(scene)))
         _ended(world, scene, "reading everything")
 
 
@@ -216,10 +215,18 @@ def _collected_late(world: World, scene: Scene, plan: Plan) -> bool:
     """Let somebody collect garbage whose clock is behind all others: what they left is no hindrance."""
     if not (plan.faults.skew and scene.workload.forgets):
         return True
-    slow = world.process("straggler")
-    slow.set_clock(-plan.faults.skew)
-    slow.start(straggler(scene))
+    world.process("straggler").start(_by_clock(-plan.faults.skew, straggler(scene)))
     return _ended(world, scene, "collecting garbage by a slow clock")
+
+
+def _by_clock(ahead: float, work: Main) -> Main:
+    """Let every life of a process have this clock: one that starts again after a crash would draw another."""
+
+    async def main(process: Process) -> None:
+        process.set_clock(ahead)
+        await work(process)
+
+    return main
 
 
 def _ended(world: World, scene: Scene, what: str) -> bool:
