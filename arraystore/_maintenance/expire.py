@@ -14,7 +14,7 @@ from arraystore._format.record import Body
 from arraystore._format.refs import Hint
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable, Tag
 from arraystore._format.snapshot import checkpoint_key
-from arraystore._log.ancestry import ancestry, find_snapshot, read_page, rows_of_records
+from arraystore._log.ancestry import ancestry, find_snapshot, read_page, read_survivors, rows_of_records
 from arraystore._log.branch_entries import append_when
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip
@@ -25,6 +25,9 @@ from arraystore._maintenance.scope import MaintenanceScope
 from arraystore.errors import ArrayStoreError, FormatError, ObjectNotFoundError, StorageError
 
 _TRIES = 10
+_LINKS_KEPT = 256
+"""Links of earlier expiries that go on, the newest: of what was flushed, or announced, and gets a name only later."""
+
 _NO_LIMIT = 1 << 62
 """Beyond the number of any record."""
 
@@ -228,9 +231,11 @@ class _Planning:
         left = [row for row in every if row.sequence <= upto and row.id not in lost]
         checkpoints = {row.id: checkpoint for row, checkpoint in retained.survivors.values()}
         aside = {row.id: row.parent for row in unshown if row.sequence <= upto and row.id not in stay}
-        parents = retained.links | aside | {row.id: row.parent for row in gone}
+        links = retained.links or await _links_left_behind(log, retained)
+        parents = links | aside | {row.id: row.parent for row in gone}
         named = [each for end in retained.ends for each in (end.snapshot, end.parent) if each is not None]
         named += [each for pair in aside.items() for each in pair if each is not None]
+        named += sorted(links)[-_LINKS_KEPT:]
         return _Cut(log, upto, tuple(gone), tuple(left), checkpoints, parents, tuple(named))
 
 
@@ -264,6 +269,12 @@ async def _unshown(log: BranchLog, retained: RetainedHistory) -> list[SnapshotRo
             rows += await _rows_between(log, retained, at, stretch.first - 1)
         at = max(at, stretch.last + 1)
     return rows
+
+
+async def _links_left_behind(log: BranchLog, retained: RetainedHistory) -> dict[SnapshotId, SnapshotId | None]:
+    """Return the links that an expiry made before a reset: a branch may go on from there."""
+    survivors = await read_survivors(log, retained.newest.life)
+    return {} if survivors is None else dict(survivors.links)
 
 
 async def _rows_between(log: BranchLog, retained: RetainedHistory, begin: int, end: int) -> list[SnapshotRow]:

@@ -129,3 +129,22 @@ def test_what_another_life_of_the_log_had_is_no_history_of_it(
     assert shown[0] == more[-2]
     assert ids[LEFT] not in shown
     assert set(shown) <= {more[-2], more[0], first}
+
+
+@pytest.mark.parametrize("expiries", [1, 2, 3, 4])
+def test_what_was_flushed_before_a_reset_leads_to_what_any_number_of_expiries_has_left(
+    repository: ars.Repository, expiries: int
+) -> None:
+    ids = commit_rows(repository, 0, 3)
+    repository.create_tag("first", ids[0])
+    ars.Repository.open(repository.storage).expire_snapshots(datetime.now(UTC))
+    repository = ars.Repository.open(repository.storage)
+    commit_rows(repository, 4, 4)
+    flushed = _flush(repository)
+    repository.reset_branch("main", ids[0])
+    for row in range(5, 5 + 2 * expiries, 2):
+        commit_rows(repository, row, row + 1)
+        assert ars.Repository.open(repository.storage).expire_snapshots(datetime.now(UTC))
+    repository = ars.Repository.open(repository.storage)
+    repository.create_branch("side", flushed)
+    assert _ids(repository, "side")[:2] == [flushed, ids[0]]

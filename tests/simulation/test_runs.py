@@ -65,7 +65,7 @@ def test_what_once_failed_does_not(profile: str, seed: int) -> None:
 FAILED_SINCE = {
     "hours": [4000817, 4001401, 9000425],
     "clocks": [9000259],
-    "lifecycle": [42, 5002, 300012, 3001048, 3001053, 5000306],
+    "lifecycle": [42, 5002, 300012, 3001048, 3001053, 5000306, 9000424],
     "mixed": [1795363261, 9000445],
     "proxied": [4000533, 5000131, 7000759],
     "amends": [300009, 300017],
