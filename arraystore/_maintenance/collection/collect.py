@@ -100,7 +100,7 @@ class _Run:
         tagged = [tag.origin for tag in table.tags.values()]
         retained = await self.scope.load_retained(tips, tagged)
         announced = await self._announced(table, tips, retained, previous)
-        retired = {} if self.dry_run else await self._retired(table, tips, retained, announced)
+        retired = {} if self.dry_run else await self._retired(table, tips, retained, announced, previous)
         if retired:  # before the trace, so that this collection deletes what they release
             tips |= retired
             retained = await self.scope.load_retained(tips, tagged)
@@ -182,18 +182,19 @@ class _Run:
         tips: dict[str, Tip],
         retained: dict[str, RetainedHistory],
         announced: list[Origin],
+        previous: Collection | None,
     ) -> dict[str, Tip]:
         """Retire the logs of deleted branches to which neither names nor announcements lead.
 
         An announcement that the last collection has traced needs its history as much as one made since.
         """
         tagged = [tag.origin for tag in table.tags.values()]
-        if announced:
-            retained = await self.scope.load_retained(tips, tagged, announced)
-        if not idle_logs(retained, tips):
-            return {}
-        everything = await self._announced(table, tips, retained, None)
-        return await retire_logs(self.scope, idle_logs(await self.scope.load_retained(tips, tagged, everything), tips))
+        needed = await self.scope.load_retained(tips, tagged, announced) if announced else retained
+        idle = idle_logs(needed, tips)
+        if idle and previous is not None:  # whose announcements were passed over
+            announced = await self._announced(table, tips, retained, None)
+            idle = idle_logs(await self.scope.load_retained(tips, tagged, announced), tips)
+        return await retire_logs(self.scope, idle)
 
     async def _is_made_by_record(self, state: SnapshotState) -> bool:
         """Tell whether the record of a state makes its snapshot, which the record of one on no branch does not.

@@ -159,6 +159,27 @@ def test_a_snapshot_announced_before_any_number_of_collections_keeps_its_history
     assert [info.id for info in repository.ancestry(tag="kept")] == history
 
 
+def test_a_snapshot_announced_since_the_last_collection_keeps_its_history_while_other_logs_are_retired() -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    for branch in ("idle", "other"):
+        repository.create_branch(branch, repository.lookup_branch("main"))
+        for value in range(12):
+            newest = commit(repository, put("g/a", 0, value), branch=branch)
+    history = [info.id for info in repository.ancestry(branch="other")]
+    Repository.open(storage).garbage_collect(_now() - DAY)
+
+    def collect() -> None:
+        for branch in ("idle", "other"):
+            Repository.open(storage).delete_branch(branch)
+        Repository.open(storage).garbage_collect(_now() - DAY)
+
+    meanwhile = Meanwhile(storage, "put_if_absent", "/repository/", collect)
+    Repository.open(meanwhile).create_tag("kept", newest)
+    assert meanwhile.happened
+    assert [info.id for info in Repository.open(storage).ancestry(tag="kept")] == history
+
+
 @pytest.mark.parametrize("seed", [6, 40])
 def test_simulated_clocks_a_day_apart_and_killed_collectors_hinder_nobody(seed: int) -> None:
     with patched(*all_outside()):
