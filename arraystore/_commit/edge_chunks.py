@@ -114,7 +114,8 @@ async def _merge_edge(
     cells = _partly_known(conflict.conflicted_chunks, edge)
     wanted = [cell for cell in map(tuple, cells.tolist()) if cell not in answer.chunks]
     merged = {cell: await _merge_chunk(prepared, edge, cell, after, reader) for cell in wanted}
-    return replace(answer, chunks={**answer.chunks, **merged})
+    written = {cell: data for cell, data in merged.items() if data is not None}
+    return replace(answer, chunks={**answer.chunks, **written})
 
 
 def _edge(
@@ -146,12 +147,15 @@ def _partly_known(cells: Int64s, edge: _Edge) -> Int64s:
 
 async def _merge_chunk(
     prepared: Prepared, edge: _Edge, cell: tuple[int, ...], after: SnapshotState, reader: ChunkReader
-) -> bytes:
+) -> bytes | None:
+    """Return a chunk put together of both sides; None where neither has one."""
     identifier = NodeId(edge.conflict.node)
     node = after.by_id(identifier)
     assert node is not None
     ours = await _read_ours(prepared, identifier, cell, reader)
     theirs = await _read_theirs(node.layers, cell, reader)
+    if ours is None and theirs is None:
+        return None
     chosen, other = (ours, theirs) if edge.ours else (theirs, ours)
     try:
         return await asyncio.to_thread(_put_together, edge, cell, chosen, other)

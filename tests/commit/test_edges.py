@@ -127,6 +127,21 @@ def test_a_chunk_that_one_deleted_is_the_fill_value_in_its_old_part_only(choice:
 
 
 @CHOICES
+def test_a_chunk_that_neither_side_has_is_not_made(choice: VersionSelection) -> None:
+    repo = repository()
+
+    def ours(session: Session) -> None:
+        opened(session).resize((4,))
+        opened(session).resize((8,))
+
+    session = race(repo, ours, lambda session: session.store.delete_sync("a/c/1"))
+    session.commit("ours", rebase_with=BasicConflictSolver(on_chunk_conflict=choice))
+    fresh = Repository.open(repo.storage).readonly_session("main")
+    assert latest(repo) == [0, 1, 2, 3, *[FILL] * 4]
+    assert fresh.store.get_sync("a/c/1") is None
+
+
+@CHOICES
 def test_what_ours_cut_off_for_a_while_takes_nothing_from_what_theirs_appended(choice: VersionSelection) -> None:
     repo = repository()
 
