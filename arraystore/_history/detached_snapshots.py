@@ -21,7 +21,6 @@ from arraystore._maintenance.checkpoints import encode_state
 from arraystore.errors import (
     FormatError,
     ObjectNotFoundError,
-    ReadOnlyError,
     SessionExpiredError,
     SnapshotExpiredError,
 )
@@ -37,12 +36,17 @@ async def read_detached(context: Context, snapshot: SnapshotId) -> SnapshotState
 
 
 async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip:
-    """Write a transaction as a snapshot on no branch.
+    """Write a transaction as a snapshot on no branch, under a new id.
+
+    A request of an earlier attempt may arrive late, so no attempt writes what another one wrote or deletes.  What is
+    refused is left to the next collection: nobody knows its id.
 
     Raises `SessionStateError` if the base is not a snapshot of a branch, `SessionExpiredError` if objects of the
     transaction may have been collected, and `ReadOnlyError` if the repository is read-only.
     """
     check_recorded(base.state)
+    context.environment.after(context.repository_log.cached_table.watermark)
+    prepared = replace(prepared, id=SnapshotId(context.environment.new_id()))
     error = admission_error(replace(prepared, oldest=None), base.state)
     if error is not None:
         raise error
@@ -56,11 +60,7 @@ async def write_detached(context: Context, base: Tip, prepared: Prepared) -> Tip
     state = replace(made, checkpoint=CheckpointRef(base.sequence, identifier), recorded=False)
     key = checkpoint_key(identifier)
     await upload(context.storage, [(key, await encode_state(context.log(state.branch), key, state))])
-    try:
-        await _check_admitted(context, base.state, prepared)
-    except (ReadOnlyError, SessionExpiredError):
-        await context.storage.delete([key])
-        raise
+    await _check_admitted(context, base.state, prepared)
     return Tip(state, base.bodies)
 
 

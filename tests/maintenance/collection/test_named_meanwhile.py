@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 import zarr
 
-from arraystore import Repository, Session, SessionExpiredError, SnapshotNotFoundError, in_memory_storage
+from arraystore import (
+    ReadOnlyError,
+    RepoAvailability,
+    Repository,
+    RepoStatus,
+    Session,
+    SessionExpiredError,
+    SnapshotExpiredError,
+    SnapshotNotFoundError,
+    in_memory_storage,
+)
 from arraystore.storage import Storage
+from arraystore.storage.protocol import DeleteFailure
+from arraystore.storage.wrapper import WrapperStorage
+from tests.commit.support import keys
 from tests.history.worlds import commit, put, world
 from tests.maintenance.collection.test_moved_and_reverted import now
 from tests.maintenance.worlds import Meanwhile
@@ -44,6 +58,35 @@ def test_what_is_named_while_it_expires_is_found_by_its_id_as_well(name: Callabl
         fresh.create_tag(f"again {turn}", snapshot)
         assert values(fresh.readonly_session(tag=f"again {turn}")) == [10, 2, 3, 4, 5, 6]
         repository.garbage_collect(now())
+
+
+def test_a_branch_is_not_reset_to_what_expires_from_it_meanwhile() -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    snapshot = commit(repository, put("g/a", 0, 10))
+    newest = [commit(repository, put("g/a", 0, 20 + at)) for at in range(3)][-1]
+    meanwhile = Meanwhile(
+        storage, "put_if_absent", "/branch/main/", lambda: Repository.open(storage).expire_snapshots(now())
+    )
+    with pytest.raises(SnapshotExpiredError, match="has expired"):
+        Repository.open(meanwhile).reset_branch("main", snapshot)
+    assert meanwhile.happened
+    assert Repository.open(storage).lookup_branch("main") == newest
+
+
+def test_a_branch_is_reset_to_what_an_expiry_leaves_of_it_meanwhile() -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    snapshot = commit(repository, put("g/a", 0, 10))
+    repository.create_tag("kept", snapshot)
+    commit(repository, put("g/a", 0, 20))
+    commit(repository, put("g/a", 0, 21))
+    meanwhile = Meanwhile(
+        storage, "put_if_absent", "/branch/main/", lambda: Repository.open(storage).expire_snapshots(now())
+    )
+    Repository.open(meanwhile).reset_branch("main", snapshot)
+    assert meanwhile.happened
+    assert Repository.open(storage).lookup_branch("main") == snapshot
 
 
 def test_a_commit_to_a_branch_that_was_old_a_moment_ago_is_not_lost_with_it() -> None:
@@ -132,6 +175,41 @@ def test_a_snapshot_on_no_branch_is_refused_where_what_it_is_based_on_was_collec
     with pytest.raises(SessionExpiredError, match="on which this session is based"):
         session.flush("late")
     assert Repository.open(repository.storage).verify(level="chunks").ok
+
+
+class LateDeletions(WrapperStorage):
+    """Answers deletions at once, and carries them out only when told to."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.late: list[str] = []
+
+    async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        self.late += keys
+        return []
+
+    def arrive(self) -> None:
+        asyncio.run(self.inner.delete(self.late))
+
+
+def test_a_snapshot_that_is_flushed_again_is_not_lost_with_what_a_refused_flush_takes_back() -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    deletions = LateDeletions(storage)
+    closes = Meanwhile(
+        deletions, "put", "snapshots/", lambda: repository.set_status(RepoStatus(RepoAvailability.read_only))
+    )
+    session = Repository.open(closes).writable_session("main")
+    put("g/a", 0, 10)(session)
+    with pytest.raises(ReadOnlyError):
+        session.flush("refused")
+    repository.set_status(RepoStatus(RepoAvailability.online))
+    snapshot = session.flush("again")
+    deletions.arrive()
+    assert values(Repository.open(storage).readonly_session(snapshot_id=snapshot)) == [10, 2, 3, 4, 5, 6]
+    repository.create_tag("kept", snapshot)
+    repository.garbage_collect(now(), full=True)
+    assert len(keys(storage, "snapshots/")) == 2, "of the tag and of the tagged snapshot; nothing of what was refused"
 
 
 def reset_and_collected(storage: Storage) -> Callable[[], None]:
