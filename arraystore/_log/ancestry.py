@@ -165,6 +165,17 @@ class _Part:
         return found
 
 
+async def left_behind(log: BranchLog, state: SnapshotState, life: BranchLife) -> SnapshotId | None:
+    """Return what the history of an expired snapshot goes on with where no link says so; None if that is unknown."""
+    part = _Part(log, state, life, await read_survivors(log, life))
+    if state.parent is None or state.parent in part.links or state.parent in {row.id for row in part.left}:
+        return None
+    before = await part.before()
+    if before is not None and state.parent in (before.snapshot, before.parent):
+        return None
+    return await part.left_before(state.sequence)
+
+
 async def _part(log: BranchLog, state: SnapshotState, life: BranchLife, find: Newest) -> _Part:
     while True:
         try:

@@ -14,7 +14,7 @@ from arraystore._format.record import Body
 from arraystore._format.refs import Hint
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable, Tag
 from arraystore._format.snapshot import checkpoint_key
-from arraystore._log.ancestry import ancestry, find_snapshot, read_page, read_survivors, rows_of_records
+from arraystore._log.ancestry import ancestry, find_snapshot, left_behind, read_page, read_survivors, rows_of_records
 from arraystore._log.branch_entries import append_when
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip
@@ -231,7 +231,7 @@ class _Planning:
         left = [row for row in every if row.sequence <= upto and row.id not in lost]
         checkpoints = {row.id: checkpoint for row, checkpoint in retained.survivors.values()}
         aside = {row.id: row.parent for row in unshown if row.sequence <= upto and row.id not in stay}
-        links = retained.links or await _links_left_behind(log, retained)
+        links = (retained.links or await _links_left_behind(log, retained)) | await _links_of_ends(log, retained)
         parents = links | aside | {row.id: row.parent for row in gone}
         named = [each for end in retained.ends for each in (end.snapshot, end.parent) if each is not None]
         named += [each for pair in aside.items() for each in pair if each is not None]
@@ -275,6 +275,21 @@ async def _links_left_behind(log: BranchLog, retained: RetainedHistory) -> dict[
     """Return the links that an expiry made before a reset: a branch may go on from there."""
     survivors = await read_survivors(log, retained.newest.life)
     return {} if survivors is None else dict(survivors.links)
+
+
+async def _links_of_ends(log: BranchLog, retained: RetainedHistory) -> dict[SnapshotId, SnapshotId | None]:
+    """Return links from what branches begin at that came to be while it expired, and before a reset.
+
+    Readers lead on from there by the base of the expiry, whose place this one takes.
+    """
+    life = retained.newest.life
+    links: dict[SnapshotId, SnapshotId | None] = {}
+    for end in retained.ends:
+        if end.life.start < life.start and end.sequence <= life.expired and end.parent is not None:
+            left = await left_behind(log, end, life)
+            if left is not None:
+                links[end.parent] = left
+    return links
 
 
 async def _rows_between(log: BranchLog, retained: RetainedHistory, begin: int, end: int) -> list[SnapshotRow]:

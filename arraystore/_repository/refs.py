@@ -57,12 +57,16 @@ async def reset_branch(context: Context, branch: str, snapshot_id: str, *, from_
         now = context.environment.now_us()
 
         def decide(tip: Tip) -> Body:
+            nonlocal start
             state = tip.state
             closed = check_open(state)
             if closed is not None:
                 raise closed
             _check_newest(state, expected)
             _check_new(origin, state.life.fence)
+            if origin.branch == branch and state.life.retention != start.state.life.retention:
+                start = tip
+                raise OutdatedAnnouncementError("snapshots of the branch have expired meanwhile, or it was reset")
             return Reset(target.state.snapshot, target.state.parent, now, origin, state.life)
 
         context.seen(await branch_entries.append_when(context.log(branch), start, decide))

@@ -101,6 +101,22 @@ def test_a_branch_that_is_made_while_a_reset_and_an_expiry_leave_its_snapshot_sh
     assert _parents(repository, "side") == _in_a_row(ids[LEFT], ids[TAGGED], first)
 
 
+@pytest.mark.parametrize("expiries", [1, 2])
+def test_a_later_reset_and_expiries_leave_what_such_a_branch_shows(
+    repository: ars.Repository, monkeypatch: pytest.MonkeyPatch, expiries: int
+) -> None:
+    ids = commit_rows(repository, 0, 2 * LEFT)
+    first = _ids(repository, "main")[-1]
+    repository.create_tag("kept", ids[TAGGED])
+    _create_while_it_expires(repository, monkeypatch, "side", ids[LEFT])
+    repository = ars.Repository.open(repository.storage)
+    repository.reset_branch("main", ids[TAGGED])
+    for row in range(expiries):
+        commit_rows(repository, 2 * LEFT + 2 * row + 1, 2 * LEFT + 2 * row + 2)
+        assert ars.Repository.open(repository.storage).expire_snapshots(datetime.now(UTC))
+    assert _parents(ars.Repository.open(repository.storage), "side") == _in_a_row(ids[LEFT], ids[TAGGED], first)
+
+
 def test_it_is_led_on_through_the_origin_of_a_branch_of_which_nothing_else_is_left(
     repository: ars.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:

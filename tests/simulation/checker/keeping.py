@@ -210,7 +210,8 @@ def _still_named(
     if not causes:
         return
     began = min(cause.began for cause in causes) - lifetimes.lag
-    earlier = [lifetimes.at(each) for each in (began, *lifetimes.between(began, at))]
+    moments = [each for moment in lifetimes.between(began, at) for each in (moment - 1e-9, moment)]
+    earlier = [lifetimes.at(each) for each in (began, *moments)]
     for what, root in shown.roots.items():
         befores = [held.roots.get(what) for held in earlier]  # one that was deleted came back since
         if root[2].id == identifier and all(one is not None and one[2].id == identifier for one in befores):
