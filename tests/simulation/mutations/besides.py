@@ -116,7 +116,7 @@ MUTATIONS = (
         lambda: [(Trace, "_detached", _nothing)],
         ("lifecycle",),
         tuned=_forgetting,
-        runs=(("lifecycle", 4),),
+        runs=(("lifecycle", 19),),
         breaks="retention",
     ),
     Mutation(

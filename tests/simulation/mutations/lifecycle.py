@@ -249,7 +249,7 @@ MUTATIONS = (
         lambda: [(ancestry._Part, "left_before", _nothing)],  # pyright: ignore[reportPrivateUsage]
         _WHERE,
         tuned=_losing_parents,
-        runs=(("lifecycle", 14),),
+        runs=(("lifecycle", 179),),
         breaks="reads",
     ),
     Mutation(
@@ -306,7 +306,7 @@ MUTATIONS = (
         lambda: [(pinning, "announce", _look_first)],
         _WHERE,
         tuned=_forgetful,
-        runs=(("lifecycle", 1),),
+        runs=(("lifecycle", 13),),
         breaks="retention",
     ),
     Mutation(
