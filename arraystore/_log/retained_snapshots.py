@@ -135,6 +135,8 @@ class _RetainedLoader:
             await self._of_log(state)
 
     async def _of_log(self, state: SnapshotState) -> None:
+        if state.branch not in self._logs:
+            return  # a branch created since the logs were read, whose own commits bring in nothing older
         log, newest = self._logs[state.branch]
         retained = self.retained[state.branch]
         retained.ends.append(state)

@@ -195,6 +195,8 @@ class _Planning:
 
     async def _history(self, log: BranchLog, tip: Tip) -> list[SnapshotRow]:
         async def newest(branch: str) -> SnapshotState:
+            if branch not in self._tips:
+                raise _OutdatedError(f"branch {branch!r} has been created meanwhile")
             return self._tips[branch].state
 
         return [row async for rows in ancestry(log, tip, newest) for row in rows]

@@ -177,6 +177,51 @@ def test_a_snapshot_on_no_branch_is_refused_where_what_it_is_based_on_was_collec
     assert Repository.open(repository.storage).verify(level="chunks").ok
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_what_leads_through_a_branch_that_a_collection_does_not_know_yet_is_kept(full: bool) -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    commit(repository, put("g/a", 0, 10))
+    repository.garbage_collect(now(), full=True)
+
+    def names() -> None:
+        fresh = Repository.open(storage)
+        fresh.create_branch("new", fresh.lookup_branch("main"))
+        fresh.reset_branch("main", commit(fresh, put("g/a", 1, 20), branch="new"))
+        fresh.create_tag("newest", commit(fresh, put("g/a", 2, 30)))
+
+    meanwhile = Meanwhile(storage, "list", "snapshots/", names)
+    Repository.open(meanwhile).garbage_collect(now(), full=full)
+    assert meanwhile.happened
+    fresh = Repository.open(storage)
+    assert values(fresh.readonly_session(tag="newest")) == [10, 20, 30, 4, 5, 6]
+    assert values(fresh.readonly_session("new")) == [10, 20, 3, 4, 5, 6]
+    assert fresh.verify(level="chunks").ok
+
+
+@pytest.mark.parametrize("keep_last", [1, 3])
+def test_an_expiry_keeps_as_many_as_asked_where_a_branch_that_it_does_not_know_yet_leads_on(keep_last: int) -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    old = [commit(repository, put("g/a", 0, 10 + at)) for at in range(4)]
+    made: list[str] = []
+
+    def names() -> None:
+        fresh = Repository.open(storage)
+        fresh.create_branch("new", old[-1])
+        made.append(commit(fresh, put("g/a", 1, 20), branch="new"))
+        fresh.reset_branch("main", made[0])
+        made.append(commit(fresh, put("g/a", 2, 30)))
+
+    meanwhile = Meanwhile(storage, "list", "/branch/main/", names)
+    Repository.open(meanwhile).expire_snapshots(now(), keep_last=keep_last)
+    assert meanwhile.happened
+    fresh = Repository.open(storage)
+    kept = [each.id for each in fresh.ancestry(branch="main")]
+    assert kept[:-1] == [made[1], made[0], *old[:-3:-1]][: keep_last + 1]
+    assert values(fresh.readonly_session("main")) == [13, 20, 30, 4, 5, 6]
+
+
 class LateDeletions(WrapperStorage):
     """Answers deletions at once, and carries them out only when told to."""
 
