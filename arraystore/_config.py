@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from arraystore._chunks.pack_writer import PackSettings
+from arraystore._chunks.virtual_containers import VirtualChunkContainer
 from arraystore.errors import InvalidInputError
 
 __all__ = ["RepositoryConfig"]
 
 MiB = 1 << 20
+_CONTAINERS = "virtual_chunk_containers"
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class RepositoryConfig:
         evicted first.
     verify_chunks
         Whether to verify checksums of chunks on read, unless a session overrides it.  Checksums are always written.
+    virtual_chunk_containers
+        Places that virtual chunks may be in; who opens the repository authorises those that it reads.
     """
 
     inline_chunk_threshold_bytes: int = 512
@@ -49,13 +54,15 @@ class RepositoryConfig:
     log_cache_bytes: int = 16 * MiB
     branches_in_memory: int = 128
     verify_chunks: bool = True
+    virtual_chunk_containers: tuple[VirtualChunkContainer, ...] = ()
 
     def __post_init__(self) -> None:
         if type(self.verify_chunks) is not bool:
             raise InvalidInputError(f"configuration verify_chunks={self.verify_chunks!r} must be true or false")
+        _check_containers(self.virtual_chunk_containers)
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name != "verify_chunks" and (type(value) is not int or value < 0):
+            if field.type == "int" and (type(value) is not int or value < 0):
                 raise InvalidInputError(f"configuration {field.name}={value!r} must be an integer >= 0")
         if self.pack_target_bytes < self.own_object_threshold_bytes:
             raise InvalidInputError(
@@ -78,8 +85,11 @@ class RepositoryConfig:
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values by name."""
-        return asdict(self)
+        """Return the values by name; containers, if there are any, as options by prefix."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        containers = values.pop("virtual_chunk_containers")
+        # Without containers their name is left out, so that older releases read the configuration.
+        return values | ({_CONTAINERS: {each.url_prefix: each.options() for each in containers}} if containers else {})
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> RepositoryConfig:
@@ -88,6 +98,8 @@ class RepositoryConfig:
         unknown = values.keys() - names
         if unknown:
             raise InvalidInputError(f"unknown configuration {sorted(unknown)}: choose from {sorted(names)}")
+        if _CONTAINERS in values:
+            values = {**values, _CONTAINERS: _read_containers(values[_CONTAINERS])}
         return cls(**values)
 
     def pack_settings(self) -> PackSettings:
@@ -98,3 +110,27 @@ class RepositoryConfig:
             self.pack_target_bytes,
             self.max_bytes_in_flight,
         )
+
+
+def _check_containers(containers: object) -> None:
+    if not isinstance(containers, tuple) or not all(isinstance(each, VirtualChunkContainer) for each in containers):
+        raise InvalidInputError(f"configuration {_CONTAINERS} must be a tuple of VirtualChunkContainer")
+    prefixes = [each.url_prefix for each in containers]
+    repeated = sorted({prefix for prefix in prefixes if prefixes.count(prefix) > 1})
+    if repeated:
+        raise InvalidInputError(f"configuration {_CONTAINERS} has {repeated[0]!r} twice: merge the two")
+
+
+def _read_containers(values: object) -> tuple[VirtualChunkContainer, ...]:
+    """Read containers as `to_dict` writes them, or as such."""
+    if isinstance(values, Mapping) and all(isinstance(options, Mapping) for options in values.values()):
+        known = {field.name for field in fields(VirtualChunkContainer)[1:]}
+        for prefix, options in values.items():
+            if unknown := options.keys() - known:
+                raise InvalidInputError(
+                    f"container {prefix!r} has unknown options {sorted(unknown)}: choose from {sorted(known)}"
+                )
+        return tuple(VirtualChunkContainer(prefix, **options) for prefix, options in values.items())
+    if isinstance(values, tuple):
+        return values
+    raise InvalidInputError(f"configuration {_CONTAINERS} must be a map of prefixes to options")

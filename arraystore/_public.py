@@ -13,6 +13,7 @@ if not TYPE_CHECKING:
             "arraystore._chunks.cache_budget": "limit_caches",
             "arraystore._chunks.cache_usage": "CacheStats",
             "arraystore._chunks.virtual_checksums": "FROM_SOURCE FromSource",
+            "arraystore._chunks.virtual_containers": "VirtualChunkContainer",
             "arraystore._commit.solvers": "BasicConflictSolver ConflictDetector ConflictSolver Solution Versions",
             "arraystore._config": "RepositoryConfig",
             "arraystore._conflicts": "Conflict ConflictType VersionSelection",
@@ -49,8 +50,8 @@ if not TYPE_CHECKING:
                 "FsspecStorage GcsBearerCredential InjectedFaultError Latency LatencyStorage LocalStorage "
                 "MemoryStorage ObjectInfo ObstoreStorage S3StaticCredentials Storage StorageConcurrencySettings "
                 "StorageHedgingSettings StorageRequest StorageRetriesSettings StorageSettings StorageTimeoutSettings "
-                "WrapperStorage azure_storage fsspec_storage gcs_storage in_memory_storage local_filesystem_storage "
-                "r2_storage s3_storage storage_from_url"
+                "WrapperStorage azure_storage fsspec_storage gcs_storage http_storage in_memory_storage "
+                "local_filesystem_storage r2_storage s3_storage storage_from_url"
             ),
         },
     )
@@ -58,6 +59,7 @@ else:  # the reference pages take what stands under a plain TYPE_CHECKING for no
     from arraystore._chunks.cache_budget import limit_caches
     from arraystore._chunks.cache_usage import CacheStats
     from arraystore._chunks.virtual_checksums import FROM_SOURCE, FromSource
+    from arraystore._chunks.virtual_containers import VirtualChunkContainer
     from arraystore._commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
     from arraystore._config import RepositoryConfig
     from arraystore._conflicts import Conflict, ConflictType, VersionSelection
@@ -141,6 +143,7 @@ else:  # the reference pages take what stands under a plain TYPE_CHECKING for no
         azure_storage,
         fsspec_storage,
         gcs_storage,
+        http_storage,
         in_memory_storage,
         local_filesystem_storage,
         r2_storage,
@@ -238,6 +241,7 @@ __all__ = [
     "VerifyReport",
     "VersionSelection",
     "Versions",
+    "VirtualChunkContainer",
     "VirtualChunkSpec",
     "VirtualReferenceError",
     "WrapperStorage",
@@ -245,6 +249,7 @@ __all__ = [
     "extract_session",
     "fsspec_storage",
     "gcs_storage",
+    "http_storage",
     "in_memory_storage",
     "limit_caches",
     "local_filesystem_storage",

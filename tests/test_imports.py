@@ -84,6 +84,7 @@ def test_a_first_commit_loads_what_a_session_needs_and_no_more() -> None:
 
 COMPILED = {
     "_chunks.cache_usage": {"CacheStats"},
+    "_chunks.virtual_containers": {"VirtualChunkContainer"},
     "_config": {"RepositoryConfig"},
     "_format.layer": {"Attachment"},
     "_log.status": {"FeatureFlag", "RepoStatus"},

@@ -1,29 +1,108 @@
-"""Containers of virtual chunks: URL prefixes that the user has opened to a repository."""
+"""Containers of virtual chunks: URL prefixes, saved in the repository, that the user opens to it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from arraystore._runtime import lazy_module
 from arraystore.errors import InvalidInputError, VirtualReferenceError
 from arraystore.storage.protocol import Storage
 from arraystore.storage.source_urls import path_problem, url_problem
+
+if TYPE_CHECKING:
+    from arraystore._chunks import container_storage
+    from arraystore.storage.credentials import AnyCredentials
+else:
+    container_storage = lazy_module("arraystore._chunks.container_storage")
+
+ContainerAccess: TypeAlias = "Storage | AnyCredentials | Callable[[], Any] | Mapping[str, Any] | None"
+"""How a container is read: through a storage, or with credentials, a callable that returns some, arguments of the
+function that creates its storage, or None for credentials of the environment."""
+
+
+@dataclass(frozen=True)
+class VirtualChunkContainer:
+    """A place that virtual chunks may be in, saved in the repository, without credentials.
+
+    Parameters
+    ----------
+    url_prefix
+        Start of the URLs of all its objects; it ends with a slash.
+    region, endpoint_url, allow_http, force_path_style, requester_pays
+        As for `s3_storage`; without a meaning for other services.
+    anonymous
+        Whether requests are unsigned.
+    account
+        Account of Azure; the prefix is then ``az://container/…``, else ``az://account/container/…``.
+    """
+
+    url_prefix: str
+    region: str | None = None
+    endpoint_url: str | None = None
+    allow_http: bool = False
+    anonymous: bool = False
+    force_path_style: bool = False
+    requester_pays: bool = False
+    account: str | None = None
+
+    def __post_init__(self) -> None:
+        check_prefix(self.url_prefix)
+        for field in fields(self)[1:]:
+            value = getattr(self, field.name)
+            if type(value) is not bool if field.default is False else not isinstance(value, str | None):
+                kind = "true or false" if field.default is False else "a string"
+                raise InvalidInputError(f"{field.name}={value!r} of container {self.url_prefix!r} must be {kind}")
+        if "@" in (self.endpoint_url or ""):
+            raise InvalidInputError(
+                f"the endpoint_url of container {self.url_prefix!r} contains credentials, which are never saved: pass "
+                "them in authorize_virtual_chunk_access when opening the repository"
+            )
+
+    def options(self) -> dict[str, str | bool]:
+        """Return the options that differ from their defaults, by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        return {name: value for name, value in values.items() if value}
+
+
+def check_prefix(prefix: object) -> None:
+    """Raise `InvalidInputError` unless a prefix is one that a container may have."""
+    if not isinstance(prefix, str) or "://" not in prefix or not prefix.endswith("/"):
+        raise InvalidInputError(f"virtual container {prefix!r} must be a URL prefix that ends with a slash")
+    if "@" in prefix.partition("://")[2].partition("/")[0]:
+        raise InvalidInputError(
+            f"virtual container {prefix.partition('://')[0]}://*** must not contain a user or password: pass "
+            "credentials in authorize_virtual_chunk_access when opening the repository"
+        )
+    problem = url_problem(prefix + "x")
+    if problem is not None:
+        raise InvalidInputError(f"virtual container {prefix!r} must be a prefix of valid URLs: {problem}")
 
 
 class VirtualContainers:
     """Storages by URL prefix, which ends with a slash; keys are the rest of a URL.
 
-    A repository never reads a URL outside of these containers, since references come from a bucket that others may
-    write to.
+    A repository never reads a URL outside of the containers that its user has authorised, since references and saved
+    containers come from a bucket that others may write to.  Of the prefixes of a URL the longest counts, authorised or
+    not: who authorises a bucket does not authorise a container that is saved for a part of it.
     """
 
-    def __init__(self, containers: Mapping[str, Storage] | None = None) -> None:
-        self._containers = dict(containers or {})
-        for prefix in self._containers:
-            if "://" not in prefix or not prefix.endswith("/"):
-                raise InvalidInputError(f"virtual container {prefix!r} must be a URL prefix that ends with a slash")
-            problem = url_problem(prefix + "x")
-            if problem is not None:
-                raise InvalidInputError(f"virtual container {prefix!r} must be a prefix of valid URLs: {problem}")
+    def __init__(
+        self,
+        access: Mapping[str, ContainerAccess] | None = None,
+        saved: Iterable[VirtualChunkContainer] = (),
+    ) -> None:
+        self._saved = {container.url_prefix: container for container in saved}
+        self._containers: dict[str, Storage] = {}
+        for prefix, grant in (access or {}).items():
+            check_prefix(prefix)
+            self._containers[prefix] = (
+                grant
+                if isinstance(grant, Storage)
+                else container_storage.open_container(self._saved.get(prefix) or VirtualChunkContainer(prefix), grant)
+            )
+        self._prefixes = sorted({*self._saved, *self._containers}, key=len, reverse=True)
 
     def __bool__(self) -> bool:
         return bool(self._containers)
@@ -34,26 +113,38 @@ class VirtualContainers:
         return sorted(self._containers)
 
     def prefix_of(self, url: str) -> str | None:
-        """Return the longest prefix of a container that a URL starts with; None if there is none."""
-        return max((p for p in self._containers if url.startswith(p)), key=len, default=None)
+        """Return the longest prefix of a container, authorised or not, that a URL starts with; None without one."""
+        return next((prefix for prefix in self._prefixes if url.startswith(prefix)), None)
 
-    def find(self, url: str) -> tuple[Storage, str]:
-        """Return the storage and the key for a URL."""
+    def check_contained(self, url: str) -> str:
+        """Return the prefix of the container of a URL; raise `VirtualReferenceError` if it is in none."""
         prefix = self.prefix_of(url)
         if prefix is None:
             raise VirtualReferenceError(
-                f"the virtual chunk {url[:200]!r} is in none of the containers opened to this repository "
+                f"the virtual chunk {url[:200]!r} is in none of the containers of this repository "
                 f"({self.enumeration}); pass its prefix in authorize_virtual_chunk_access={{prefix: storage}} when "
-                "opening the repository"
+                "opening the repository, or save a VirtualChunkContainer in its configuration"
             )
-        key = url[len(prefix) :]
-        self.check_path(url, key)
-        return self._containers[prefix], key
+        self.check_path(url, url[len(prefix) :])
+        return prefix
+
+    def find(self, url: str) -> tuple[Storage, str]:
+        """Return the storage and the key for a URL."""
+        prefix = self.check_contained(url)
+        storage = self._containers.get(prefix)
+        if storage is None:
+            raise VirtualReferenceError(
+                f"the virtual chunk {url[:200]!r} is in the container {prefix!r}, which is saved in this repository "
+                f"but not authorised; pass authorize_virtual_chunk_access={{{prefix!r}: None}} when opening "
+                "the repository to read it with the credentials of the environment, or credentials or a storage in "
+                "place of None"
+            )
+        return storage, url[len(prefix) :]
 
     @property
     def enumeration(self) -> str:
         """The prefixes as a string for errors."""
-        return ", ".join(self.prefixes) or "there are none"
+        return ", ".join(sorted(self._prefixes)) or "there are none"
 
     def check_path(self, url: str, path: str) -> None:
         """Refuse a path that is empty, or could lead out of its container."""
@@ -61,5 +152,5 @@ class VirtualContainers:
         if problem is not None:
             raise VirtualReferenceError(
                 f"the URL {url[:200]!r} of a virtual chunk is not valid: {problem}; name an object within one of the "
-                f"containers opened to this repository ({self.enumeration})"
+                f"containers of this repository ({self.enumeration})"
             )

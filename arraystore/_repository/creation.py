@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from arraystore._chunks.virtual_containers import VirtualContainers
+from arraystore._chunks.virtual_containers import ContainerAccess, VirtualContainers
 from arraystore._config import RepositoryConfig
 from arraystore._context import Context
 from arraystore._environment import current_environment
@@ -37,16 +37,19 @@ from arraystore.storage.protocol import Storage, holds
 
 MAIN = FIRST_BRANCH
 
+Containers = Mapping[str, ContainerAccess] | None
+"""How containers of virtual chunks are read, by URL prefix."""
 
 _FIRST_RECORD = re.compile(r"refs/[0-9A-Z]{20}/branch/main/0{12}")
 """Keys that an interrupted creation leaves."""
 
 
 async def create_repository(
-    storage: Storage, config: RepositoryConfig, containers: VirtualContainers, *, check_clean_root: bool
+    storage: Storage, config: RepositoryConfig, access: Containers, *, check_clean_root: bool
 ) -> tuple[Context, RepositoryInfo]:
     """Create a repository; see `Repository.create`."""
     _check_types(storage, config)
+    containers = VirtualContainers(access, config.virtual_chunk_containers)
     environment = current_environment()
     if check_clean_root:
         await _check_clean(storage)
@@ -71,7 +74,7 @@ async def create_repository(
 
 
 async def find_repository(
-    storage: Storage, config: RepositoryConfig | None, containers: VirtualContainers
+    storage: Storage, config: RepositoryConfig | None, access: Containers
 ) -> tuple[Context, RepositoryInfo]:
     """Read the identity of a repository and its hint: one round of requests; see `Repository.open`."""
     _check_types(storage, config)
@@ -89,6 +92,7 @@ async def find_repository(
         log.hinted(hint.settings)
         kept = (await log.table()).settings.get("config") or kept
     chosen = config or RepositoryConfig.from_dict(kept)
+    containers = VirtualContainers(access, chosen.virtual_chunk_containers)
     context = Context(storage, info.id, chosen, containers, environment, {MAIN: hint})
     if hint is not None:
         context.log(MAIN).settings = hint.settings

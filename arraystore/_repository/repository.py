@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from arraystore._chunks.virtual_containers import VirtualContainers
+from arraystore._chunks.virtual_containers import ContainerAccess
 from arraystore._commit.note import check_note
 from arraystore._config import RepositoryConfig
 from arraystore._repository.creation import create_repository, find_repository, repository_exists
@@ -43,7 +43,7 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
         storage: Storage,
         config: RepositoryConfig | None = None,
         *,
-        authorize_virtual_chunk_access: Mapping[str, Storage] | None = None,
+        authorize_virtual_chunk_access: Mapping[str, ContainerAccess] | None = None,
         check_clean_root: bool = True,
     ) -> Repository:
         """Create a repository, with a branch ``main`` and an empty first snapshot.
@@ -55,7 +55,9 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
         config
             Configuration, which is saved in the repository.
         authorize_virtual_chunk_access
-            Storages that virtual chunks may be read from, by URL prefix.
+            What virtual chunks may be read from, by URL prefix: a storage; credentials, a callable that returns some or
+            a mapping of arguments of its storage; or None for credentials of the environment.  Options but those are
+            taken from the container that is saved under the prefix.
         check_clean_root
             Whether to refuse a storage with other objects.
 
@@ -83,14 +85,13 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
         storage: Storage,
         config: RepositoryConfig | None = None,
         *,
-        authorize_virtual_chunk_access: Mapping[str, Storage] | None = None,
+        authorize_virtual_chunk_access: Mapping[str, ContainerAccess] | None = None,
         check_clean_root: bool = True,
     ) -> Repository:
         """Asynchronous twin of `create`."""
-        containers = VirtualContainers(authorize_virtual_chunk_access)
         return cls(
             *await create_repository(
-                storage, config or RepositoryConfig(), containers, check_clean_root=check_clean_root
+                storage, config or RepositoryConfig(), authorize_virtual_chunk_access, check_clean_root=check_clean_root
             )
         )
 
@@ -100,7 +101,7 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
         storage: Storage,
         config: RepositoryConfig | None = None,
         *,
-        authorize_virtual_chunk_access: Mapping[str, Storage] | None = None,
+        authorize_virtual_chunk_access: Mapping[str, ContainerAccess] | None = None,
     ) -> Repository:
         """Open a repository.
 
@@ -111,7 +112,9 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
         config
             Configuration to use instead of the one saved in the repository.
         authorize_virtual_chunk_access
-            Storages that virtual chunks may be read from, by URL prefix.
+            What virtual chunks may be read from, by URL prefix: a storage; credentials, a callable that returns some or
+            a mapping of arguments of its storage; or None for credentials of the environment.  Options but those are
+            taken from the container that is saved under the prefix.
 
         Raises
         ------
@@ -128,10 +131,10 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
         storage: Storage,
         config: RepositoryConfig | None = None,
         *,
-        authorize_virtual_chunk_access: Mapping[str, Storage] | None = None,
+        authorize_virtual_chunk_access: Mapping[str, ContainerAccess] | None = None,
     ) -> Repository:
         """Asynchronous twin of `open`."""
-        return cls(*await find_repository(storage, config, VirtualContainers(authorize_virtual_chunk_access)))
+        return cls(*await find_repository(storage, config, authorize_virtual_chunk_access))
 
     @classmethod
     def open_or_create(
@@ -139,7 +142,7 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
         storage: Storage,
         config: RepositoryConfig | None = None,
         *,
-        authorize_virtual_chunk_access: Mapping[str, Storage] | None = None,
+        authorize_virtual_chunk_access: Mapping[str, ContainerAccess] | None = None,
     ) -> Repository:
         """Open a repository, or create it where there is none."""
         return run(
@@ -152,7 +155,7 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
         storage: Storage,
         config: RepositoryConfig | None = None,
         *,
-        authorize_virtual_chunk_access: Mapping[str, Storage] | None = None,
+        authorize_virtual_chunk_access: Mapping[str, ContainerAccess] | None = None,
     ) -> Repository:
         """Asynchronous twin of `open_or_create`."""
         access = authorize_virtual_chunk_access

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._commit.note import check_note
 from arraystore._config import RepositoryConfig
 from arraystore._context import Context
@@ -76,7 +75,7 @@ def _entry(now: int, name: str, value: Any) -> RepositoryEntry:
 async def fetch_config(storage: Storage) -> RepositoryConfig | None:
     """Return the configuration saved in a repository; None if there is no repository."""
     try:
-        context, info = await find_repository(storage, None, VirtualContainers(None))
+        context, info = await find_repository(storage, None, None)
     except RepositoryNotFoundError:
         return None
     kept = (await context.repository_log.table()).settings.get("config")

@@ -204,10 +204,10 @@ def _check_urls(containers: VirtualContainers, urls: Sequence[str], shared: str,
         if problem is not None:
             raise VirtualReferenceError(
                 f"the virtual reference to {url[:200]!r} is not written, nor is any other of this call: {problem}. "
-                f"The containers opened to this repository are: {containers.enumeration}"
+                f"The containers of this repository are: {containers.enumeration}"
             )
         if validate:
-            containers.find(url)
+            containers.check_contained(url)
 
 
 def _columns(

@@ -12,7 +12,7 @@ if not TYPE_CHECKING:
         {
             "arraystore.storage.cache_usage": "CacheUsage",
             "arraystore.storage.cached": "CachedStorage",
-            "arraystore.storage.constructors": "azure_storage gcs_storage r2_storage s3_storage",
+            "arraystore.storage.constructors": "azure_storage gcs_storage http_storage r2_storage s3_storage",
             "arraystore.storage.counting": "CountingStorage Counts",
             "arraystore.storage.credentials": "GcsBearerCredential S3StaticCredentials",
             "arraystore.storage.faults": "Fault FaultyStorage InjectedFaultError",
@@ -33,7 +33,7 @@ if not TYPE_CHECKING:
 else:  # the reference pages take what stands under a plain TYPE_CHECKING for no part of the module
     from arraystore.storage.cache_usage import CacheUsage
     from arraystore.storage.cached import CachedStorage
-    from arraystore.storage.constructors import azure_storage, gcs_storage, r2_storage, s3_storage
+    from arraystore.storage.constructors import azure_storage, gcs_storage, http_storage, r2_storage, s3_storage
     from arraystore.storage.counting import CountingStorage, Counts
     from arraystore.storage.credentials import GcsBearerCredential, S3StaticCredentials
     from arraystore.storage.faults import Fault, FaultyStorage, InjectedFaultError
@@ -84,6 +84,7 @@ __all__ = [
     "azure_storage",
     "fsspec_storage",
     "gcs_storage",
+    "http_storage",
     "in_memory_storage",
     "local_filesystem_storage",
     "r2_storage",

@@ -24,7 +24,7 @@ from arraystore.storage.obstore_config import ObstoreConfig
 from arraystore.storage.secret import Secret
 from arraystore.storage.settings import StorageSettings
 
-__all__ = ["azure_storage", "gcs_storage", "r2_storage", "s3_storage"]
+__all__ = ["azure_storage", "gcs_storage", "http_storage", "r2_storage", "s3_storage"]
 
 
 def s3_storage(
@@ -302,8 +302,54 @@ def azure_storage(
     )
 
 
+def http_storage(
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    allow_http: bool = False,
+    pickle_credentials: bool = False,
+    settings: StorageSettings | None = None,
+) -> ObstoreStorage:
+    """Create a storage that reads objects from a web server, of virtual chunks for instance; nothing is written to it.
+
+    Parameters
+    ----------
+    url
+        URL below which the objects are, such as ``https://host/path/``; the server must honour ranges.
+    headers
+        Headers to send with every request; treated as secrets.
+    allow_http
+        Whether the server may be unencrypted.
+    pickle_credentials
+        Whether pickles of the storage may contain the headers.
+    settings
+        Timeouts, retries and concurrency.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise InvalidInputError(
+            f"the URL of a web server must be https://host/path, and its scheme is {parts.scheme!r}"
+        )
+    if "@" in parts.netloc:
+        raise InvalidInputError("the URL contains credentials, and URLs end up in logs: pass them in headers")
+    if parts.scheme == "http" and not allow_http:
+        raise InvalidInputError(f"{url!r} is unencrypted: use https, or pass allow_http=True")
+    root = f"{parts.scheme}://{parts.netloc}"
+    return _obstore(
+        "http",
+        root,
+        parts.path,
+        root,
+        options={},
+        headers=headers,
+        allow_http=allow_http,
+        pickle_credentials=pickle_credentials,
+        settings=settings,
+    )
+
+
 def _obstore(
-    kind: Literal["s3", "gcs", "azure"],
+    kind: Literal["s3", "gcs", "azure", "http"],
     bucket: str,
     prefix: str | None,
     location: str,
@@ -319,7 +365,7 @@ def _obstore(
     pickle_credentials: bool,
     settings: StorageSettings | None,
 ) -> ObstoreStorage:
-    if not bucket or "/" in bucket:
+    if not bucket or ("/" in bucket and kind != "http"):
         raise InvalidInputError(
             f"{bucket!r} is not a valid bucket name: it must not be empty or contain a slash; pass a path below the "
             "bucket as prefix"

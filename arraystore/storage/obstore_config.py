@@ -17,12 +17,12 @@ __all__ = ["ObstoreConfig", "build_store"]
 
 @dataclass(frozen=True, slots=True)
 class ObstoreConfig:
-    """Configuration of a storage on S3, Google Cloud Storage or Azure."""
+    """Configuration of a storage on S3, Google Cloud Storage, Azure or a web server."""
 
-    kind: Literal["s3", "gcs", "azure"]
+    kind: Literal["s3", "gcs", "azure", "http"]
     """Provider."""
     bucket: str
-    """Bucket or container."""
+    """Bucket or container; of a web server, its URL."""
     prefix: str
     """Prefix of all keys in the bucket, without leading and trailing slash; may be empty."""
     location: str
@@ -89,6 +89,9 @@ def build_store(config: ObstoreConfig, module: Any, *, retries: bool) -> Any:
             config.get_credentials, None if credentials is None else credentials.reveal()
         )
     try:
+        if config.kind == "http":
+            del arguments["config"]
+            return module._store.HTTPStore(config.bucket, **arguments)
         return getattr(module._store, classes[config.kind])(config.bucket, **arguments)
     except Exception as error:  # noqa: BLE001 - the client's own error repeats the options, secrets included
         raise StorageError(

@@ -59,6 +59,7 @@ class ArrayStoreBackendEntrypoint(BackendEntrypoint):
         snapshot_id: str | None = None,
         as_of: datetime | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        authorize_virtual_chunk_access: Mapping[str, Any] | None = None,
     ) -> xr.Dataset:
         """Open a group as a dataset, whose arrays are read when they are used.
 
@@ -74,6 +75,8 @@ class ArrayStoreBackendEntrypoint(BackendEntrypoint):
             The snapshot, as for `Repository.readonly_session`; the newest one of the branch ``"main"`` by default.
         storage_options
             Arguments for `storage_from_url`, with a URL.
+        authorize_virtual_chunk_access
+            What virtual chunks may be read from, as for `Repository.open`, with a URL, path or storage.
 
         Raises
         ------
@@ -89,6 +92,7 @@ class ArrayStoreBackendEntrypoint(BackendEntrypoint):
             snapshot_id=snapshot_id,
             as_of=as_of,
             storage_options=storage_options,
+            authorize_virtual_chunk_access=authorize_virtual_chunk_access,
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
             concat_characters=concat_characters,

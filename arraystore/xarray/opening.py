@@ -23,6 +23,7 @@ def open_session(
     snapshot_id: str | None = None,
     as_of: datetime | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    access: Mapping[str, Any] | None = None,
 ) -> SessionBase:
     """Return the session of a place, a new read-only one unless the place is a session or its store.
 
@@ -33,11 +34,18 @@ def open_session(
         place = session
     if storage_options is not None and not isinstance(place, str | os.PathLike):
         raise InvalidInputError(f"storage_options go with a URL, not with a {type(place).__name__}: leave them out")
+    if access is not None and isinstance(place, SessionBase | Repository):
+        raise InvalidInputError(
+            f"authorize_virtual_chunk_access goes with a URL or a storage: a {type(place).__name__} was opened with it"
+        )
     if isinstance(place, SessionBase):
         if any(choice is not None for choice in (branch, tag, snapshot_id, as_of)):
             raise InvalidInputError("a session has its snapshot: leave out branch, tag, snapshot_id and as_of")
         return place
-    repo = place if isinstance(place, Repository) else Repository.open(_storage(place, storage_options or {}))
+    if isinstance(place, Repository):
+        repo = place
+    else:
+        repo = Repository.open(_storage(place, storage_options or {}), authorize_virtual_chunk_access=access)
     if branch is None and tag is None and snapshot_id is None:
         branch = "main"
     return repo.readonly_session(branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)

@@ -69,11 +69,18 @@ class Place:
         snapshot_id: str | None = None,
         as_of: datetime | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        authorize_virtual_chunk_access: Mapping[str, Any] | None = None,
         **decoding: Any,
     ) -> Self:
         """Return the place that a user named; parameters are those of the engine."""
         session = open_session(
-            place, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of, storage_options=storage_options
+            place,
+            branch=branch,
+            tag=tag,
+            snapshot_id=snapshot_id,
+            as_of=as_of,
+            storage_options=storage_options,
+            access=authorize_virtual_chunk_access,
         )
         return cls(session, repository_url(place), decoding)
 
