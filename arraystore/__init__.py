@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 else:
     # Each name is imported when it is asked for: what needs little of the package starts at once.
 
-    _MODULES = ("copying", "dask", "distributed", "errors", "ingest", "simulation", "spark", "storage", "xarray")
+    _MODULES = (
+        *("compat", "copying", "dask", "distributed", "errors", "ingest", "simulation", "spark", "storage", "xarray"),
+    )
     _PUBLIC_MODULES = ("distributed", "errors", "storage")  # those that need nothing but the package
 
     def __getattr__(name: str) -> Any:

@@ -52,7 +52,22 @@ __all__ = [
 
 
 class ArrayStoreError(Exception):
-    """Base class of all errors of this package."""
+    """Base class of all errors of this package.
+
+    Parameters
+    ----------
+    message
+        Message of the error.
+    kind
+        Code of the failure, for programs; by default that of the class.
+    """
+
+    kind: str = "unknown"
+
+    def __init__(self, message: str = "", kind: str | None = None) -> None:
+        super().__init__(message)
+        if kind is not None:
+            self.kind = kind
 
     @property
     def message(self) -> str:
@@ -66,17 +81,25 @@ class ArrayStoreError(Exception):
 class StorageError(ArrayStoreError):
     """Storage request failed after all retries."""
 
+    kind = "object-store"
+
 
 class UnsupportedStorageError(StorageError):
     """Storage lacks an operation that safety depends on, for example an atomic put-if-absent."""
+
+    kind = "storage-config"
 
 
 class NotFoundError(ArrayStoreError, KeyError):
     """Requested item does not exist."""
 
+    kind = "not-found"
+
 
 class ObjectNotFoundError(NotFoundError, FileNotFoundError):
     """Object does not exist in the storage."""
+
+    kind = "object-not-found"
 
     def __init__(self, key: str, where: str = "") -> None:
         super().__init__(f"no object {key!r}" + (f" in {where}" if where else ""))
@@ -90,6 +113,8 @@ class ObjectNotFoundError(NotFoundError, FileNotFoundError):
 class RepositoryNotFoundError(NotFoundError):
     """Repository does not exist at this location."""
 
+    kind = "repository-not-found"
+
 
 class RepositoryGoneError(RepositoryNotFoundError):
     """Repository of this session was deleted or replaced by another one; nothing was committed."""
@@ -98,29 +123,43 @@ class RepositoryGoneError(RepositoryNotFoundError):
 class RefNotFoundError(NotFoundError):
     """Branch or tag does not exist."""
 
+    kind = "ref-not-found"
+
 
 class SnapshotNotFoundError(NotFoundError):
     """Snapshot does not exist in the history."""
+
+    kind = "snapshot-not-found"
 
 
 class SnapshotExpiredError(SnapshotNotFoundError):
     """Snapshot has expired; objects that only it referenced may be deleted."""
 
+    kind = "snapshot-expired"
+
 
 class NodeNotFoundError(NotFoundError):
     """Array or group does not exist in the snapshot."""
+
+    kind = "node-not-found"
 
 
 class AlreadyExistsError(ArrayStoreError):
     """Item of this name already exists."""
 
+    kind = "already-exists"
+
 
 class InvalidInputError(ArrayStoreError, ValueError):
     """Argument is not valid; nothing was changed."""
 
+    kind = "invalid-input"
+
 
 class InvalidKeyError(InvalidInputError):
     """Store key is not valid in a hierarchy; nothing was changed."""
+
+    kind = "invalid-key"
 
 
 class SelectionError(InvalidInputError, IndexError):
@@ -130,9 +169,13 @@ class SelectionError(InvalidInputError, IndexError):
 class ReadOnlyError(ArrayStoreError, ValueError):
     """Write through a read-only session or store."""
 
+    kind = "read-only"
+
 
 class SessionStateError(ArrayStoreError):
     """Operation is not allowed in the current state of the session."""
+
+    kind = "not-allowed"
 
 
 class SessionExpiredError(SessionStateError):
@@ -141,6 +184,8 @@ class SessionExpiredError(SessionStateError):
     Garbage collection may delete uncommitted objects of the session at any time, so they must not be referenced.
     Repeat the changes in a new session; committed data is not affected.
     """
+
+    kind = "session-expired"
 
 
 class StreamRestartedError(SessionStateError):
@@ -155,6 +200,8 @@ class VirtualReferenceError(InvalidInputError, StorageError):
 
     Raised when such a reference is written, without changing anything, and when an existing one is read.
     """
+
+    kind = "invalid-virtual-ref"
 
 
 class SourceChangedError(StorageError):
@@ -173,6 +220,8 @@ class SourceChangedError(StorageError):
     chunk
         Grid coordinates of the chunk, None if unknown.
     """
+
+    kind = "virtual-chunk-modified"
 
     def __init__(
         self, url: str, expected: str, found: str, path: str | None = None, chunk: tuple[int, ...] | None = None
@@ -206,6 +255,8 @@ class FormatError(ArrayStoreError):
     reason
         Violated rule.
     """
+
+    kind = "deserialization"
 
     def __init__(self, object_name: str, reason: str) -> None:
         super().__init__(f"{object_name}: {reason}")
@@ -245,6 +296,8 @@ class ChunkDamagedError(FormatError):
     chunk
         Grid coordinates of the chunk, None if unknown.
     """
+
+    kind = "chunk-damaged"
 
     def __init__(
         self,
@@ -287,6 +340,8 @@ class ConflictError(ArrayStoreError):
         Branch of the session.
     """
 
+    kind = "commit-conflict"
+
     def __init__(self, expected_parent: str | None, actual_parent: str | None, branch: str = "") -> None:
         of_branch = f" of branch {branch!r}" if branch else ""
         super().__init__(
@@ -320,6 +375,8 @@ class RebaseFailedError(ConflictError):
         Branch of the session.
     """
 
+    kind = "rebase-failed"
+
     def __init__(
         self, snapshot: str, conflicts: Sequence[Conflict], expected_parent: str | None = None, branch: str = ""
     ) -> None:
@@ -347,6 +404,8 @@ class MergeConflictError(ArrayStoreError):
     chunks
         Grid coordinates of the chunks that several forks wrote, at most a hundred of them.
     """
+
+    kind = "merge-failed"
 
     def __init__(self, message: str, path: str = "", chunks: tuple[tuple[int, ...], ...] = ()) -> None:
         super().__init__(message)

@@ -55,7 +55,7 @@ def test_the_help_of_the_command_line_does_not_wait_for_zarr() -> None:
     assert python(program) == "set()"
 
 
-MODULES = {"copying", "dask", "distributed", "errors", "ingest", "simulation", "spark", "storage", "xarray"}
+MODULES = {"compat", "copying", "dask", "distributed", "errors", "ingest", "simulation", "spark", "storage", "xarray"}
 """Modules that users import besides the package itself; `cli` is a program."""
 
 

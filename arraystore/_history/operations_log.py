@@ -134,6 +134,8 @@ async def _of_span(log: BranchLog, first: int, last: int) -> AsyncIterator[Updat
                 message, _ = decode_note(log.key(number), notes[item.id])
                 kind = UpdateType.NewCommit if item.amends is None else UpdateType.CommitAmended
                 details = {"snapshot": id_to_text(item.id), "message": message}
+                if item.amends is not None:
+                    details["amends"] = id_to_text(item.amends)
                 yield Update(kind, _as_datetime(item.time), log.branch, details)
         elif isinstance(entry, Reset) and not entry.cause:
             yield Update(

@@ -38,7 +38,7 @@ from arraystore.errors import InvalidInputError, RepositoryNotFoundError
 from arraystore.storage.protocol import Storage
 
 
-async def _set(context: Context, name: str, value: Any, *, checked: bool = True) -> RepositoryTable:
+async def set_setting(context: Context, name: str, value: Any, *, checked: bool = True) -> RepositoryTable:
     """Save a setting; with `checked` only where the repository may be changed."""
     entry = _entry(context.environment.now_us(), name, value)
 
@@ -84,7 +84,7 @@ async def fetch_config(storage: Storage) -> RepositoryConfig | None:
 
 async def save_config(context: Context, config: RepositoryConfig) -> None:
     """Save a configuration in the repository."""
-    table = await _set(context, "config", config.to_dict())
+    table = await set_setting(context, "config", config.to_dict())
     log = context.log(FIRST_BRANCH)
     log.settings = max(log.settings, table.number)
     state = await context.newest_state(FIRST_BRANCH)
@@ -102,7 +102,7 @@ async def get_metadata(context: Context) -> dict[str, Any]:
 async def set_metadata(context: Context, metadata: dict[str, Any]) -> None:
     """Replace the metadata of the repository."""
     _check_metadata(metadata)
-    await _set(context, "metadata", metadata)
+    await set_setting(context, "metadata", metadata)
 
 
 async def update_metadata(context: Context, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -130,7 +130,7 @@ async def set_retention(context: Context, policy: str | None) -> None:
     """Save a retention policy in the repository."""
     if policy is not None:
         parse_policy(policy)
-    await _set(context, "retention", policy)
+    await set_setting(context, "retention", policy)
 
 
 # -- status -------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ async def set_status(context: Context, status: RepoStatus) -> None:
         "set_at": context.environment.now_us(),
         "reason": status.limited_availability_reason,
     }
-    table = await _set(context, "status", value, checked=False)
+    table = await set_setting(context, "status", value, checked=False)
     while True:  # the last writer appends it to every branch
         await _set_in_branches(context, table)
         newest = await context.repository_log.table()

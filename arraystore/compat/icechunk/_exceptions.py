@@ -1,0 +1,209 @@
+"""Icechunk's exceptions: they are those of arraystore, so that whatever raises them, either name catches them."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import NamedTuple
+
+from arraystore.compat.icechunk.conflicts import Conflict
+from arraystore.errors import (
+    AlreadyExistsError,
+    ArrayStoreError,
+    ConflictError,
+    FormatError,
+    InvalidInputError,
+    NodeNotFoundError,
+    NotFoundError,
+    ReadOnlyError,
+    RebaseFailedError,
+    RefNotFoundError,
+    RepositoryNotFoundError,
+    SessionStateError,
+    SnapshotNotFoundError,
+    StorageError,
+)
+
+__all__ = [
+    "AlreadyExistsError",
+    "ConflictError",
+    "ErrorKind",
+    "FormatError",
+    "IcechunkError",
+    "InternalError",
+    "InvalidInputError",
+    "NodeNotFoundError",
+    "NotFoundError",
+    "ReadOnlyError",
+    "RebaseFailedError",
+    "RefNotFoundError",
+    "RepositoryNotFoundError",
+    "SessionStateError",
+    "SnapshotNotFoundError",
+    "StorageError",
+    "refine",
+]
+
+IcechunkError = ArrayStoreError
+
+
+class InternalError(IcechunkError):
+    """Never raised here: whatever is not expected is an error of Python, with its traceback."""
+
+
+class ErrorKind(StrEnum):
+    """Codes of `IcechunkError.kind`."""
+
+    COMMIT_CONFLICT = "commit-conflict"
+    BRANCH_UPDATE_CONFLICT = "branch-update-conflict"
+    REBASE_FAILED = "rebase-failed"
+    CONFIG_UPDATED = "config-updated"
+    REPO_INFO_UPDATED = "repo-info-updated"
+    UPDATE_ATTEMPTS_EXHAUSTED = "update-attempts-exhausted"
+    GC_DELETES_FAILING = "gc-deletes-failing"
+    NODE_NOT_FOUND = "node-not-found"
+    ANCESTOR_NODE_NOT_FOUND = "ancestor-node-not-found"
+    CHUNK_NOT_FOUND = "chunk-not-found"
+    KEY_NOT_FOUND = "key-not-found"
+    SNAPSHOT_NOT_FOUND = "snapshot-not-found"
+    NO_SNAPSHOT_AT_TIME = "no-snapshot-at-time"
+    REF_NOT_FOUND = "ref-not-found"
+    BRANCH_NOT_FOUND = "branch-not-found"
+    TAG_NOT_FOUND = "tag-not-found"
+    REPOSITORY_NOT_FOUND = "repository-not-found"
+    MANIFEST_INFO_NOT_FOUND = "manifest-info-not-found"
+    NODE_ALREADY_EXISTS = "node-already-exists"
+    BRANCH_ALREADY_EXISTS = "branch-already-exists"
+    TAG_ALREADY_EXISTS = "tag-already-exists"
+    TAG_PREVIOUSLY_DELETED = "tag-previously-deleted"
+    MOVE_WONT_OVERWRITE = "move-wont-overwrite"
+    READ_ONLY_SESSION = "read-only-session"
+    READ_ONLY_STORE = "read-only-store"
+    READ_ONLY_STORAGE = "read-only-storage"
+    READ_ONLY_REPOSITORY = "read-only-repository"
+    INVALID_KEY = "invalid-key"
+    INVALID_CHUNK_INDEX = "invalid-chunk-index"
+    ZERO_LENGTH_CHUNK = "zero-length-chunk"
+    INVALID_MANIFEST_SPLIT_INDEX = "invalid-manifest-split-index"
+    INVALID_REF_TYPE = "invalid-ref-type"
+    INVALID_REF_NAME = "invalid-ref-name"
+    INVALID_SNAPSHOT_ID = "invalid-snapshot-id"
+    INVALID_PATH = "invalid-path"
+    BAD_KEY_PREFIX = "bad-key-prefix"
+    BAD_METADATA = "bad-metadata"
+    BAD_PREFIX = "bad-prefix"
+    NOT_AN_ARRAY = "not-an-array"
+    NOT_A_GROUP = "not-a-group"
+    INVALID_BYTE_RANGE = "invalid-byte-range"
+    INVALID_COMMIT_CONFIGURATION = "invalid-commit-configuration"
+    INVALID_ARRAY_METADATA = "invalid-array-metadata"
+    INVALID_FEATURE_FLAG = "invalid-feature-flag"
+    INVALID_VIRTUAL_REF = "invalid-virtual-ref"
+    INVALID_CREDENTIALS = "invalid-credentials"
+    NO_CONTAINER_FOR_VIRTUAL_CHUNK = "no-container-for-virtual-chunk"
+    UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER = "unauthorized-virtual-chunk-container"
+    EMPTY_PREFIX_CREATION = "empty-prefix-creation"
+    PARENT_DIRECTORY_NOT_CLEAN = "parent-directory-not-clean"
+    BAD_SNAPSHOT_CHAIN_FOR_DIFF = "bad-snapshot-chain-for-diff"
+    COMMIT_NOT_ALLOWED = "commit-not-allowed"
+    MERGE_NOT_ALLOWED = "merge-not-allowed"
+    CANNOT_FORK_READ_ONLY_SESSION = "cannot-fork-read-only-session"
+    REARRANGE_SESSION_ONLY = "rearrange-session-only"
+    NON_REARRANGE_SESSION = "non-rearrange-session"
+    MOVE_INTO_SELF_OR_DESCENDANT = "move-into-self-or-descendant"
+    MOVE_DESTINATION_PARENT_MISSING = "move-destination-parent-missing"
+    MOVE_DESTINATION_PARENT_NOT_GROUP = "move-destination-parent-not-group"
+    NO_CHANGES_TO_COMMIT = "no-changes-to-commit"
+    NO_AMEND_FOR_INITIAL_COMMIT = "no-amend-for-initial-commit"
+    NOT_ON_BRANCH = "not-on-branch"
+    NO_SNAPSHOT = "no-snapshot"
+    CANNOT_DELETE_MAIN = "cannot-delete-main"
+    UNCOMMITTED_CHANGES = "uncommitted-changes"
+    MERGE_FAILED = "merge-failed"
+    NOT_ALLOWED = "not-allowed"
+    UNIMPLEMENTED = "unimplemented"
+    REBASE_TX_LOG_PRUNED = "rebase-tx-log-pruned"
+    FEATURE_FLAG_DISABLED = "feature-flag-disabled"
+    TAG_ERROR = "tag-error"
+    INVALID_REPOSITORY_MIGRATION = "invalid-repository-migration"
+    OBJECT_NOT_FOUND = "object-not-found"
+    OBJECT_STORE = "object-store"
+    IO = "io"
+    STORAGE_CONFIG = "storage-config"
+    CANNOT_PARSE_URL = "cannot-parse-url"
+    BAD_REDIRECT = "bad-redirect"
+    SEMAPHORE_ACQUIRE = "semaphore-acquire"
+    THROTTLED = "throttled"
+    STORAGE_OTHER = "storage-other"
+    VIRTUAL_CHUNK_FETCH = "virtual-chunk-fetch"
+    VIRTUAL_CHUNK_MODIFIED = "virtual-chunk-modified"
+    INVALID_OBJECT_SIZE = "invalid-object-size"
+    SERIALIZATION = "serialization"
+    DESERIALIZATION = "deserialization"
+    CONFIG_DESERIALIZATION = "config-deserialization"
+    INVALID_FILE_FORMAT = "invalid-file-format"
+    UNSUPPORTED_SPEC_VERSION = "unsupported-spec-version"
+    UNSUPPORTED_OPERATION_FOR_VERSION = "unsupported-operation-for-version"
+    SNAPSHOT_TIMESTAMP = "snapshot-timestamp"
+    DUPLICATE_SNAPSHOT_ID = "duplicate-snapshot-id"
+    CONCURRENCY = "concurrency"
+    FLUSH = "flush"
+    PARTIAL_VALUES_PANIC = "partial-values-panic"
+    CONFLICTING_PATH_NOT_FOUND = "conflicting-path-not-found"
+    INCONSISTENT_MANIFESTS = "inconsistent-manifests"
+    POISON_LOCK = "poison-lock"
+    PICKLE = "pickle"
+    UNKNOWN = "unknown"
+
+
+_NO_CHANGES = "cannot commit, no changes made to the session"
+
+
+class _Phrase(NamedTuple):
+    """What Icechunk says where an error of arraystore has this class and matches this pattern."""
+
+    error: type[Exception]
+    pattern: str
+    kind: ErrorKind
+    phrase: str = ""
+
+
+_PHRASES = (
+    _Phrase(RepositoryNotFoundError, "", ErrorKind.REPOSITORY_NOT_FOUND, "the repository doesn't exist"),
+    _Phrase(RefNotFoundError, "no tag", ErrorKind.REF_NOT_FOUND, "ref not found"),
+    _Phrase(RefNotFoundError, "", ErrorKind.REF_NOT_FOUND, "ref not found"),
+    _Phrase(SnapshotNotFoundError, "or before", ErrorKind.NO_SNAPSHOT_AT_TIME),
+    _Phrase(SnapshotNotFoundError, "", ErrorKind.SNAPSHOT_NOT_FOUND),
+    _Phrase(NodeNotFoundError, "", ErrorKind.NODE_NOT_FOUND, "node not found"),
+    _Phrase(AlreadyExistsError, "tag .*(never|again|was)", ErrorKind.TAG_PREVIOUSLY_DELETED),
+    _Phrase(AlreadyExistsError, "tag", ErrorKind.TAG_ALREADY_EXISTS, "tag already exists"),
+    _Phrase(AlreadyExistsError, "branch", ErrorKind.BRANCH_ALREADY_EXISTS, "branch already exists"),
+    _Phrase(ReadOnlyError, "repository.*read-only", ErrorKind.READ_ONLY_REPOSITORY, "repository status is read-only"),
+    _Phrase(ReadOnlyError, "store", ErrorKind.READ_ONLY_STORE),
+    _Phrase(ReadOnlyError, "", ErrorKind.READ_ONLY_SESSION),
+    _Phrase(InvalidInputError, "is not empty: it has", ErrorKind.PARENT_DIRECTORY_NOT_CLEAN),
+    _Phrase(InvalidInputError, "is not a valid( snapshot)? id", ErrorKind.INVALID_SNAPSHOT_ID),
+    _Phrase(
+        SessionStateError,
+        "(nothing|no changes)",
+        ErrorKind.NO_CHANGES_TO_COMMIT,
+        "cannot commit, no changes made to the session",
+    ),
+)
+
+
+def refine(error: ArrayStoreError) -> None:
+    """Give an error the kind and the words that Icechunk's users look for, in front of its own."""
+    for phrase in _PHRASES:
+        if isinstance(error, phrase.error) and re.search(phrase.pattern, error.message, re.DOTALL):
+            say(error, phrase.kind, phrase.phrase)
+            break
+    if isinstance(error, RebaseFailedError):
+        error.conflicts[:] = map(Conflict.of, error.conflicts)
+
+
+def say(error: ArrayStoreError, kind: ErrorKind, phrase: str = "") -> None:
+    """Set the kind of an error and put a phrase in front of its message, once."""
+    error.kind = kind
+    if phrase and phrase not in error.message:
+        error.args = (f"{phrase}: {error.message}", *error.args[1:])

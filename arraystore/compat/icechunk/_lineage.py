@@ -1,0 +1,58 @@
+"""History of a repository in Icechunk's shapes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+
+import arraystore
+from arraystore._format.ids import id_to_text
+from arraystore._format.node import NodeKind
+from arraystore._repository.snapshots import load_snapshot
+from arraystore.compat.icechunk._exceptions import ErrorKind
+from arraystore.compat.icechunk.snapshots import ManifestFileInfo, SnapshotInfo
+from arraystore.errors import InvalidInputError
+
+__all__ = ["check_lineage", "manifest_files", "newest_first"]
+
+
+async def newest_first(
+    repository: arraystore.Repository, *, branch: str | None, tag: str | None, snapshot_id: str | None
+) -> AsyncIterator[SnapshotInfo]:
+    """Yield a snapshot and those before it; each waits for the next, which tells whether its parent is the first."""
+    waiting: arraystore.SnapshotInfo | None = None
+    async for info in repository.async_ancestry(branch=branch, tag=tag, snapshot_id=snapshot_id):
+        if waiting is not None:
+            yield SnapshotInfo.of(waiting, info.id if info.parent_id is None else None)
+        waiting = info
+    if waiting is not None:
+        yield SnapshotInfo.of(waiting, waiting.id if waiting.parent_id is None else None)
+
+
+async def check_lineage(
+    repository: arraystore.Repository, start: Mapping[str, str | None], end: Mapping[str, str | None]
+) -> None:
+    """Check that a snapshot is among those before another one, as Icechunk needs it."""
+    wanted = id_to_text((await load_snapshot(repository.context, **start)).state.snapshot)
+    async for info in repository.async_ancestry(**end):
+        if info.id == wanted:
+            return
+    raise InvalidInputError(
+        f"invalid snapshot chain for diff: the history of the second snapshot doesn't include {wanted}; "
+        "arraystore.Repository.diff compares any two",
+        ErrorKind.BAD_SNAPSHOT_CHAIN_FOR_DIFF,
+    )
+
+
+async def manifest_files(repository: arraystore.Repository, snapshot_id: str) -> list[ManifestFileInfo]:
+    """Return the references of each array of a snapshot."""
+    tip = await load_snapshot(repository.context, snapshot_id=snapshot_id)
+    found: list[ManifestFileInfo] = []
+    for node in tip.state.nodes.values():
+        if node.kind != NodeKind.ARRAY or not node.layers:
+            continue
+        present = await repository.context.reader.present(node.layers)
+        if present is not None and len(present):
+            manifests = [await repository.context.reader.manifests.load(layer) for layer in node.layers]
+            size = sum(manifest.nbytes for manifest in manifests)
+            found.append(ManifestFileInfo(id_to_text(node.layers[-1].id), size, len(present)))
+    return found

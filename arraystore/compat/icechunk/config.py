@@ -1,0 +1,218 @@
+"""Configuration under Icechunk's names: mutable, and merged field by field."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from arraystore._config import RepositoryConfig as CoreConfig
+from arraystore._log.status import FeatureFlag as CoreFlag
+from arraystore.compat.icechunk._display import Record, Shown
+from arraystore.compat.icechunk._logs import initialize_logs, set_logs_filter, shutdown_telemetry
+from arraystore.compat.icechunk._manifests import (
+    ManifestConfig,
+    ManifestPreloadCondition,
+    ManifestPreloadConfig,
+    ManifestSplitCondition,
+    ManifestSplitDimCondition,
+    ManifestSplittingConfig,
+    ManifestVirtualChunkLocationCompressionConfig,
+)
+from arraystore.compat.icechunk._settings import StorageRetriesSettings, StorageSettings
+from arraystore.compat.icechunk.virtual import AnyObjectStoreConfig, ObjectStoreConfig, VirtualChunkContainer
+
+__all__ = [
+    "AnyObjectStoreConfig",
+    "Attribution",
+    "CachingConfig",
+    "CompressionAlgorithm",
+    "CompressionConfig",
+    "FeatureFlag",
+    "ManifestConfig",
+    "ManifestPreloadCondition",
+    "ManifestPreloadConfig",
+    "ManifestSplitCondition",
+    "ManifestSplitDimCondition",
+    "ManifestSplittingConfig",
+    "ManifestVirtualChunkLocationCompressionConfig",
+    "ObjectStoreConfig",
+    "RepoUpdateRetryConfig",
+    "RepositoryConfig",
+    "initialize_logs",
+    "set_logs_filter",
+    "shutdown_telemetry",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attribution:
+    """Labels of a program for the logs of an object store; kept, not sent."""
+
+    client: str | None = None
+    workload: str | None = None
+    principal: str | None = None
+
+
+class CompressionAlgorithm(enum.Enum):
+    """Compression of metadata."""
+
+    Zstd = 0
+
+    @classmethod
+    def _missing_(cls, value: object) -> CompressionAlgorithm:
+        return cls.Zstd
+
+    @staticmethod
+    def default() -> CompressionAlgorithm:
+        """Return the default."""
+        return CompressionAlgorithm.Zstd
+
+
+@dataclass(repr=False, unsafe_hash=True)
+class CompressionConfig(Record):
+    """Compression of metadata; arraystore chooses it itself."""
+
+    _title: ClassVar[str] = "icechunk.config.CompressionConfig"
+    _defaults: ClassVar[Mapping[str, Any]] = {"algorithm": CompressionAlgorithm.Zstd, "level": 3}
+
+    algorithm: CompressionAlgorithm | None = None
+    level: int | None = None
+
+    @staticmethod
+    def default() -> CompressionConfig:
+        """Return the default."""
+        return CompressionConfig()
+
+
+@dataclass(repr=False, unsafe_hash=True)
+class CachingConfig(Record):
+    """Sizes of caches; of these, `num_bytes_chunks` has an effect."""
+
+    _title: ClassVar[str] = "icechunk.config.CachingConfig"
+    _defaults: ClassVar[Mapping[str, Any]] = {
+        "num_snapshot_nodes": 500_000,
+        "num_chunk_refs": 15_000_000,
+        "num_transaction_changes": 0,
+        "num_bytes_attributes": 0,
+        "num_bytes_chunks": 0,
+    }
+
+    num_snapshot_nodes: int | None = None
+    num_chunk_refs: int | None = None
+    num_transaction_changes: int | None = None
+    num_bytes_attributes: int | None = None
+    num_bytes_chunks: int | None = None
+
+    @staticmethod
+    def default() -> CachingConfig:
+        """Return the default."""
+        return CachingConfig()
+
+
+@dataclass(repr=False, unsafe_hash=True)
+class RepoUpdateRetryConfig(Record):
+    """How often to repeat an update of the repository; arraystore has no object that all updates rewrite."""
+
+    _title: ClassVar[str] = "icechunk._icechunk_python.RepoUpdateRetryConfig"
+    _defaults: ClassVar[Mapping[str, Any]] = {"default": StorageRetriesSettings(100, 50, 30_000)}
+
+    default: StorageRetriesSettings | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class FeatureFlag(Shown):
+    """An operation that can be switched off."""
+
+    _title: ClassVar[str] = "icechunk.config.FeatureFlag"
+
+    id: int
+    name: str
+    default_enabled: bool
+    setting: bool | None
+    enabled: bool
+
+    @classmethod
+    def of(cls, number: int, flag: CoreFlag) -> FeatureFlag:
+        """Return a flag of arraystore as one of Icechunk."""
+        return cls(number, flag.name, flag.default_enabled, flag.setting, flag.enabled)
+
+    def _rows(self) -> Mapping[str, Any]:
+        return vars(self)
+
+
+@dataclass(repr=False, eq=True, unsafe_hash=False)
+class RepositoryConfig(Record):
+    """Configuration of a repository."""
+
+    _title: ClassVar[str] = "icechunk.config.RepositoryConfig"
+    _defaults: ClassVar[Mapping[str, Any]] = {
+        "inline_chunk_threshold_bytes": 512,
+        "get_partial_values_concurrency": 10,
+        "compression": CompressionConfig(),
+        "max_concurrent_requests": 256,
+        "caching": CachingConfig(),
+        "storage": StorageSettings(),
+        "manifest": ManifestConfig(),
+        "repo_update_retries": RepoUpdateRetryConfig(),
+        "num_updates_per_repo_info_file": 1000,
+    }
+
+    inline_chunk_threshold_bytes: int | None = None
+    get_partial_values_concurrency: int | None = None
+    compression: CompressionConfig | None = None
+    max_concurrent_requests: int | None = None
+    caching: CachingConfig | None = None
+    storage: StorageSettings | None = None
+    virtual_chunk_containers: dict[str, VirtualChunkContainer] | None = None
+    manifest: ManifestConfig | None = None
+    repo_update_retries: RepoUpdateRetryConfig | None = None
+    num_updates_per_repo_info_file: int | None = field(default=None)
+    max_concurrent_decodes: int | None = field(default=None)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @staticmethod
+    def default() -> RepositoryConfig:
+        """Return a configuration in which everything is at its default."""
+        return RepositoryConfig()
+
+    def get_virtual_chunk_container(self, name: str) -> VirtualChunkContainer | None:
+        """Return the container of a prefix of URLs; None if there is none."""
+        return (self.virtual_chunk_containers or {}).get(name)
+
+    def set_virtual_chunk_container(self, cont: VirtualChunkContainer) -> None:
+        """Add a container, in place of the one with its prefix."""
+        self.virtual_chunk_containers = {**(self.virtual_chunk_containers or {}), cont.url_prefix: cont}
+
+    def clear_virtual_chunk_containers(self) -> None:
+        """Remove all containers."""
+        self.virtual_chunk_containers = {}
+
+    def merge(self, other: RepositoryConfig) -> RepositoryConfig:
+        """Return a configuration with what the other one says, and else with what this one says."""
+        merged: RepositoryConfig = _merged(self, other)
+        return merged
+
+    def core(self) -> CoreConfig:
+        """Return what arraystore's own configuration can say of it."""
+        changes: dict[str, int] = {}
+        if self.inline_chunk_threshold_bytes is not None:
+            changes["inline_chunk_threshold_bytes"] = min(self.inline_chunk_threshold_bytes, 64 * 1024)
+        if self.caching is not None and self.caching.num_bytes_chunks is not None:
+            changes["chunk_cache_bytes"] = self.caching.num_bytes_chunks
+        return CoreConfig().merge(**changes)
+
+
+def _merged(first: Any, second: Any) -> Any:
+    """Return a record of what the second one says, and else of what the first one says."""
+    if not isinstance(first, Record) or type(first) is not type(second):
+        return first if second is None else second
+    if isinstance(first, VirtualChunkContainer):
+        return second
+    values = {
+        item.name: _merged(getattr(first, item.name), getattr(second, item.name))
+        for item in fields(first)  # type: ignore[arg-type]
+    }
+    return type(first)(**values)

@@ -1,0 +1,51 @@
+"""Conflicts and their solvers; those of arraystore, with conflicted chunks as lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from arraystore import _conflicts
+from arraystore._commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver
+from arraystore._conflicts import ConflictType, VersionSelection
+from arraystore.compat.icechunk._display import lines_of
+
+__all__ = [
+    "BasicConflictSolver",
+    "Conflict",
+    "ConflictDetector",
+    "ConflictSolver",
+    "ConflictType",
+    "VersionSelection",
+]
+
+
+class Conflict(_conflicts.Conflict):
+    """A conflict, whose chunks are lists of integers."""
+
+    conflicted_chunks: Any  # list[list[int]] | None
+
+    def __init__(
+        self, conflict_type: ConflictType, path: str, conflicted_chunks: Sequence[Sequence[int]] | None = None
+    ) -> None:
+        chunks = None if conflicted_chunks is None else [list(map(int, chunk)) for chunk in conflicted_chunks]
+        super().__init__(conflict_type, path, chunks)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+    @classmethod
+    def of(cls, conflict: _conflicts.Conflict) -> Conflict:
+        """Return a conflict of arraystore as one of Icechunk."""
+        chunks = conflict.conflicted_chunks
+        again = cls(conflict.conflict_type, conflict.path, None if chunks is None else list(chunks))
+        for name in ("snapshot", "detail", "node"):
+            object.__setattr__(again, name, getattr(conflict, name))
+        return again
+
+    def chunks_text(self) -> str:
+        """Format the coordinates of the first chunks and the number of the others."""
+        chunks = self.conflicted_chunks or []
+        more = f" and {len(chunks) - 3} more" if len(chunks) > 3 else ""
+        return ", ".join(str(tuple(row)) for row in chunks[:3]) + more
+
+    def __repr__(self) -> str:
+        rows = {"conflict_type": self.conflict_type, "path": self.path, "conflicted_chunks": self.conflicted_chunks}
+        return lines_of("icechunk.conflicts.Conflict", rows)

@@ -1,0 +1,70 @@
+"""Dask arrays, written into forks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dask.base
+import zarr
+from zarr.storage import StorePath
+
+from arraystore import dask as core
+from arraystore._session.store import ArrayStore
+from arraystore.compat.icechunk.distributed import merge_sessions
+from arraystore.compat.icechunk.session import ForkSession, Session
+from arraystore.compat.icechunk.store import IcechunkStore
+from arraystore.errors import InvalidInputError
+
+_dask: Any = dask.base  # its functions have no types
+
+__all__ = ["session_merge_reduction", "store_dask"]
+
+
+def store_dask(
+    *,
+    sources: Any,
+    targets: Any,
+    regions: Any = None,
+    split_every: int | None = None,
+    **store_kwargs: Any,
+) -> ForkSession:
+    """Write dask arrays into Zarr arrays of a fork; return it with all changes, to be merged into its session."""
+    several: Sequence[Any] = targets if isinstance(targets, list | tuple) else [targets]
+    owner = _owner(several)
+    payload = core.store_dask(
+        sources=sources,
+        targets=[_plain(target) for target in several],
+        regions=regions,
+        split_every=split_every,
+        **store_kwargs,
+    )
+    if isinstance(owner, ForkSession):
+        owner._merged.append(payload)
+        return owner
+    return ForkSession(owner._core.fork(), owner.mode, owner._opened)
+
+
+def _owner(targets: Sequence[Any]) -> Session:
+    stores = [target.store for target in targets]
+    if not stores or not all(isinstance(store, IcechunkStore) for store in stores):
+        raise InvalidInputError("targets must be Zarr arrays of a fork: open them with fork.store")
+    owner: Session = stores[0].session
+    return owner
+
+
+def _plain(target: Any) -> zarr.Array[Any]:
+    """Return the same array over the store of arraystore."""
+    place = StorePath(ArrayStore(target.store.session._core), target.path)
+    return zarr.Array(zarr.AsyncArray(target.metadata, place, target.async_array.config))
+
+
+def session_merge_reduction(arrays: Any, *, split_every: int | None, **store_kwargs: Any) -> ForkSession:
+    """Compute dask arrays of Zarr arrays, which a store has written to, and merge their forks."""
+    several = arrays if isinstance(arrays, list | tuple) else [arrays]
+    for array in several:
+        if not _dask.is_dask_collection(array):
+            raise TypeError(f"Expected a dask array, received {type(array)!r}")
+    blocks = [block for array in several for block in array.to_delayed().ravel()]
+    forks = [block.store.session for block in _dask.compute(*blocks, **store_kwargs)]
+    return merge_sessions(*{id(fork): fork for fork in forks}.values())

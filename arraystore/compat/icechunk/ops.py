@@ -1,0 +1,195 @@
+"""Operations on a repository, and what a garbage collection deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar
+
+from arraystore._history import operations_log as core
+from arraystore._log.status import FLAGS, RepoAvailability
+from arraystore._log.status import RepoStatus as CoreStatus
+from arraystore._maintenance.collection import summary
+from arraystore.compat.icechunk._display import Shown
+
+__all__ = ["GCSummary", "RepoAvailability", "RepoStatus", "Update", "UpdateType"]
+
+
+@dataclass(frozen=True, repr=False)
+class RepoStatus(CoreStatus, Shown):
+    """Whether a repository may be changed."""
+
+    _title: ClassVar[str] = "icechunk.repository.RepoStatus"
+
+    def _rows(self) -> Mapping[str, Any]:
+        names = {RepoAvailability.online: "Online", RepoAvailability.read_only: "ReadOnly"}
+        return {**vars(self), "availability": names[self.availability]}
+
+
+@dataclass(frozen=True, repr=False)
+class GCSummary(Shown):
+    """What a garbage collection deleted."""
+
+    _title: ClassVar[str] = "icechunk.ops.GCSummary"
+
+    bytes_deleted: int
+    chunks_deleted: int
+    manifests_deleted: int
+    snapshots_deleted: int
+    attributes_deleted: int
+    transaction_logs_deleted: int
+    objects_failed_to_delete: int = 0
+    throttled_batches: int = 0
+    delete_errors: list[str] = field(default_factory=list)
+    skipped_phases: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, found: summary.GCSummary) -> GCSummary:
+        """Return a summary of arraystore as one of Icechunk."""
+        return cls(
+            found.bytes_deleted,
+            found.chunks_deleted,
+            found.manifests_deleted,
+            found.snapshots_deleted,
+            found.attributes_deleted,
+            found.transaction_logs_deleted,
+            len(found.failures),
+            0,
+            [str(failure) for failure in found.failures],
+        )
+
+    def _rows(self) -> Mapping[str, Any]:
+        return vars(self)
+
+
+@dataclass(frozen=True)
+class UpdateType:
+    """What was done; its kinds, which are classes of their own, say which fields they have."""
+
+    BranchCreated: ClassVar[type[_Named]]
+    BranchDeleted: ClassVar[type[_NamedBefore]]
+    BranchReset: ClassVar[type[_NamedBefore]]
+    CommitAmended: ClassVar[type[_Amended]]
+    ConfigChanged: ClassVar[type[UpdateType]]
+    ExpirationRan: ClassVar[type[UpdateType]]
+    FeatureFlagChanged: ClassVar[type[_Flag]]
+    GCRan: ClassVar[type[UpdateType]]
+    MetadataChanged: ClassVar[type[UpdateType]]
+    NewCommit: ClassVar[type[_Committed]]
+    NewDetachedSnapshot: ClassVar[type[_Detached]]
+    RepoInitialized: ClassVar[type[UpdateType]]
+    RepoMigrated: ClassVar[type[_Migrated]]
+    RepoStatusChanged: ClassVar[type[_Status]]
+    TagCreated: ClassVar[type[_Named]]
+    TagDeleted: ClassVar[type[_NamedBefore]]
+
+
+@dataclass(frozen=True)
+class _Named(UpdateType):
+    name: str
+
+
+@dataclass(frozen=True)
+class _NamedBefore(UpdateType):
+    name: str
+    previous_snap_id: str
+
+
+@dataclass(frozen=True)
+class _Committed(UpdateType):
+    branch: str
+    new_snap_id: str
+
+
+@dataclass(frozen=True)
+class _Amended(UpdateType):
+    branch: str
+    previous_snap_id: str
+    new_snap_id: str
+
+
+@dataclass(frozen=True)
+class _Detached(UpdateType):
+    new_snap_id: str
+
+
+@dataclass(frozen=True)
+class _Migrated(UpdateType):
+    from_version: int
+    to_version: int
+
+
+@dataclass(frozen=True)
+class _Status(UpdateType):
+    status: RepoStatus
+
+
+@dataclass(frozen=True)
+class _Flag(UpdateType):
+    id: int
+    new_value: bool | None
+
+
+_KINDS: dict[str, type[UpdateType]] = {
+    "BranchCreated": _Named,
+    "BranchDeleted": _NamedBefore,
+    "BranchReset": _NamedBefore,
+    "CommitAmended": _Amended,
+    "ConfigChanged": UpdateType,
+    "ExpirationRan": UpdateType,
+    "FeatureFlagChanged": _Flag,
+    "GCRan": UpdateType,
+    "MetadataChanged": UpdateType,
+    "NewCommit": _Committed,
+    "NewDetachedSnapshot": _Detached,
+    "RepoInitialized": UpdateType,
+    "RepoMigrated": _Migrated,
+    "RepoStatusChanged": _Status,
+    "TagCreated": _Named,
+    "TagDeleted": _NamedBefore,
+}
+for _name, _shape in _KINDS.items():
+    setattr(UpdateType, _name, type(_name, (_shape,), {"__qualname__": f"UpdateType.{_name}"}))
+
+
+@dataclass(frozen=True, repr=False)
+class Update(Shown):
+    """One thing that was done."""
+
+    _title: ClassVar[str] = "icechunk.ops.Update"
+
+    kind: Any
+    updated_at: datetime
+    backup_path: str | None = None
+
+    @classmethod
+    def of(cls, update: core.Update) -> Update | None:
+        """Return an operation of arraystore as one of Icechunk; None for one that Icechunk does not have."""
+        shape = _KINDS.get(update.kind.value)
+        if shape is None or update.updated_at is None:
+            return None
+        details, kind = update.details, getattr(UpdateType, update.kind.value)
+        snapshot = str(details.get("snapshot", ""))
+        name = str(details.get("name", update.branch or ""))
+        values: tuple[Any, ...] = ()
+        if shape is _Named:
+            values = (name,)
+        elif shape is _NamedBefore:
+            values = (name, snapshot)
+        elif shape is _Committed:
+            values = (update.branch, snapshot)
+        elif shape is _Amended:
+            values = (update.branch, str(details.get("amends", "")), snapshot)
+        elif shape is _Status:
+            values = (_status_of(details.get("value") or {}, update.updated_at),)
+        elif shape is _Flag:
+            values = next(((FLAGS.index(flag) + 1, on) for flag, on in (details.get("value") or {}).items()), (0, None))
+        return cls(kind(*values), update.updated_at)
+
+    def _rows(self) -> Mapping[str, Any]:
+        return vars(self)
+
+
+def _status_of(value: Mapping[str, Any], when: datetime) -> RepoStatus:
+    return RepoStatus(RepoAvailability(value.get("availability", "online")), when, value.get("reason"))

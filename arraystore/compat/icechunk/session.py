@@ -1,0 +1,314 @@
+"""`Session` and `ForkSession` under Icechunk's names, over those of arraystore."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any
+
+import arraystore
+from arraystore._runtime import run
+from arraystore._session.base import SessionBase
+from arraystore.compat.icechunk import _chunks as chunks
+from arraystore.compat.icechunk._base import first_snapshot
+from arraystore.compat.icechunk._display import html_of, lines_of
+from arraystore.compat.icechunk._forward import forwarded, refining
+from arraystore.compat.icechunk._opening import Opened, copied, received, sendable
+from arraystore.compat.icechunk.config import RepositoryConfig
+from arraystore.compat.icechunk.conflicts import ConflictSolver
+from arraystore.compat.icechunk.snapshots import FIRST_SNAPSHOT, Diff
+from arraystore.compat.icechunk.store import IcechunkStore
+from arraystore.compat.icechunk.types import ChunkType, SessionMode
+from arraystore.distributed import merge_sessions_async
+from arraystore.errors import ConflictError, RebaseFailedError, SessionStateError
+
+__all__ = ["ForkSession", "Session", "SessionMode"]
+
+_Function = Callable[[Iterable[int]], Iterable[int] | None]
+
+_NOT_PICKLED = (
+    "You must opt-in to pickle writable sessions in a distributed context using Session.fork(). "
+    "To write dask arrays of a dataset, use to_icechunk; to read in workers, pass a session of "
+    "Repository.readonly_session."
+)
+
+
+class Session:
+    """A session of arraystore under Icechunk's names."""
+
+    def __init__(self, session: Any, mode: SessionMode, opened: Opened) -> None:
+        self._core: arraystore.Session = session
+        self._mode = mode
+        self._opened = opened
+
+    # -- identity -------------------------------------------------------------------------------------------------
+
+    @property
+    def _session(self) -> Any:
+        """The session of arraystore, under the name that Icechunk has for what it wraps."""
+        return self._core
+
+    def _rows(self) -> dict[str, Any]:
+        rows: dict[str, Any] = {"read_only": self.read_only, "snapshot_id": self.snapshot_id}
+        if not self.read_only:
+            rows |= {"branch": self.branch, "has_uncommitted_changes": self.has_uncommitted_changes}
+        return rows
+
+    def __repr__(self) -> str:
+        return lines_of("icechunk.session.Session", self._rows())
+
+    def _repr_html_(self) -> str:
+        return html_of("icechunk.session.Session", self._rows())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Session) and self._core == other._core
+
+    def __hash__(self) -> int:
+        return hash(self._core)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self.read_only:
+            raise ValueError(_NOT_PICKLED)
+        return _rebuilt, (type(self), self._core, self._mode, sendable(self._opened))
+
+    async def _known_id(self, snapshot_id: Any) -> Any:
+        return await first_snapshot(self._opened.core) if snapshot_id == FIRST_SNAPSHOT else snapshot_id
+
+    @property
+    def read_only(self) -> bool:
+        """True if writes are refused."""
+        return self._core.read_only
+
+    @property
+    def mode(self) -> SessionMode:
+        """What the session may change."""
+        return SessionMode.readonly if self.read_only else self._mode
+
+    @property
+    def snapshot_id(self) -> str:
+        """Id of the base snapshot; after a commit, of the snapshot committed."""
+        return FIRST_SNAPSHOT if self._core.base_tip.state.parent is None else self._core.snapshot_id
+
+    @property
+    def branch(self) -> str | None:
+        """Branch that the session commits to; None if it does not commit."""
+        return None if self.read_only else self._core.branch
+
+    @property
+    def has_uncommitted_changes(self) -> bool:
+        """True if the session has changes to commit."""
+        return self._core.has_uncommitted_changes
+
+    @property
+    def store(self) -> IcechunkStore:
+        """The Zarr store of the session."""
+        return IcechunkStore(self)
+
+    @property
+    def config(self) -> RepositoryConfig:
+        """A copy of the configuration that the repository was opened with."""
+        return copied(self._opened.config)
+
+    # -- changes --------------------------------------------------------------------------------------------------
+
+    def status(self) -> Diff:
+        """Return the uncommitted changes."""
+        return Diff.of(self._core.status())
+
+    discard_changes = forwarded(arraystore.Session.discard_changes)
+
+    def move(self, from_path: str, to_path: str) -> None:
+        """Move an array or a group to another path."""
+        with refining():
+            self._core.move(from_path, to_path)
+
+    async def move_async(self, from_path: str, to_path: str) -> None:
+        """Asynchronous twin of `move`."""
+        self.move(from_path, to_path)
+
+    shift_array = forwarded(SessionBase.shift_array)
+
+    def reindex_array(self, array_path: str, forward: _Function, backward: _Function | None = None) -> None:
+        """Move chunks of an array to where a function says; one of which it returns None is dropped."""
+        with refining():
+            self._core.reindex_array(array_path, _dropping(forward), None if backward is None else _dropping(backward))
+
+    # -- look-ups -------------------------------------------------------------------------------------------------
+
+    get_node_id = forwarded(SessionBase.get_node_id)
+
+    async def get_node_id_async(self, path: str) -> str:
+        """Asynchronous twin of `get_node_id`."""
+        return self.get_node_id(path)
+
+    async def chunk_coordinates(self, array_path: str, batch_size: int = 1000) -> AsyncIterator[tuple[int, ...]]:
+        """Yield the coordinates of all chunks of an array."""
+        with refining():
+            references = await chunks.load_references(self._core, array_path)
+        for row in references.coords.tolist():
+            yield tuple(row)
+
+    def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
+        """Return where the bytes of a chunk are."""
+        return run(self.chunk_type_async(array_path, chunk_coordinates))
+
+    async def chunk_type_async(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
+        """Asynchronous twin of `chunk_type`."""
+        with refining():
+            return await chunks.chunk_type(self._core, array_path, tuple(chunk_coordinates))
+
+    def all_virtual_chunk_locations(self) -> list[str]:
+        """Return the URLs of all virtual chunks."""
+        return run(self.all_virtual_chunk_locations_async())
+
+    async def all_virtual_chunk_locations_async(self) -> list[str]:
+        """Asynchronous twin of `all_virtual_chunk_locations`."""
+        with refining():
+            return await chunks.virtual_locations(self._core)
+
+    # -- committing -----------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        message: str,
+        metadata: dict[str, Any] | None = None,
+        *,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1000,
+        allow_empty: bool = False,
+    ) -> str:
+        """Commit the changes, and return the id of the snapshot."""
+        return run(
+            self.commit_async(
+                message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries, allow_empty=allow_empty
+            )
+        )
+
+    async def commit_async(
+        self,
+        message: str,
+        metadata: dict[str, Any] | None = None,
+        *,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1000,
+        allow_empty: bool = False,
+    ) -> str:
+        """Asynchronous twin of `commit`."""
+        with refining():
+            try:
+                return await self._core.commit_async(message, metadata, allow_empty=allow_empty)
+            except RebaseFailedError:
+                raise
+            except ConflictError:
+                if rebase_with is None:
+                    raise
+            noted = {**(metadata or {}), "__icechunk": {"rebase_attempts": 1}}
+            return await self._core.commit_async(
+                message, noted, rebase_with=rebase_with, rebase_tries=rebase_tries, allow_empty=allow_empty
+            )
+
+    amend = forwarded(arraystore.Session.amend)
+    amend_async = forwarded(arraystore.Session.amend_async)
+    flush = forwarded(arraystore.Session.flush)
+    flush_async = forwarded(arraystore.Session.flush_async)
+
+    def rebase(self, solver: ConflictSolver) -> None:
+        """Rebase the changes onto the newest snapshot of the branch."""
+        run(self.rebase_async(solver))
+
+    async def rebase_async(self, solver: ConflictSolver) -> None:
+        """Asynchronous twin of `rebase`."""
+        with refining():
+            await self._core.rebase_async(solver)
+
+    # -- forks ----------------------------------------------------------------------------------------------------
+
+    def fork(self) -> ForkSession:
+        """Return a fork, which may be pickled, written to in any process, and merged back."""
+        if self.read_only:
+            raise SessionStateError("cannot fork a read-only session", "cannot-fork-read-only-session")
+        with refining():
+            return ForkSession(self._core.fork(), SessionMode.writable, self._opened)
+
+    def merge(self, *others: ForkSession) -> None:
+        """Merge the changes of forks."""
+        run(self.merge_async(*others))
+
+    async def merge_async(self, *others: ForkSession) -> None:
+        """Asynchronous twin of `merge`."""
+        with refining():
+            await self._core.merge_async(*[part for other in others for part in other._parts()])
+
+
+class ForkSession(Session):
+    """A fork of a session, whose changes are merged back into it."""
+
+    def __init__(self, session: Any, mode: SessionMode, opened: Opened, merged: Sequence[bytes] = ()) -> None:
+        super().__init__(session, mode, opened)
+        self._merged = list(merged)
+
+    def _parts(self) -> list[Any]:
+        """Return what a merge takes: the fork, and what was merged into it."""
+        return [*([self._core] if self._core.has_uncommitted_changes else []), *self._merged]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self._core, self._mode, sendable(self._opened), self._merged)
+
+    @property
+    def has_uncommitted_changes(self) -> bool:
+        """True if the fork has changes to merge."""
+        return bool(self._merged) or self._core.has_uncommitted_changes
+
+    @property
+    def branch(self) -> str | None:
+        """None: a fork does not commit."""
+        return None
+
+    @property
+    def snapshot_id(self) -> str:
+        """Id of the base snapshot."""
+        return self._core.snapshot_id
+
+    async def commit_async(self, message: str, metadata: dict[str, Any] | None = None, **_options: Any) -> str:
+        """Refuse: a fork is merged into its session."""
+        raise SessionStateError("commits are not allowed in a fork: merge it into its session, and commit that")
+
+    async def flush_async(self, message: str, **_options: Any) -> str:
+        """Refuse: a fork is merged into its session."""
+        raise SessionStateError("cannot flush a forked session: merge it into its session, and flush that")
+
+    async def amend_async(self, message: str, **_options: Any) -> str:
+        """Refuse: a fork is merged into its session."""
+        raise SessionStateError("commits are not allowed in a fork: merge it into its session, and amend there")
+
+    async def rebase_async(self, solver: ConflictSolver) -> None:
+        """Refuse: a fork is merged into its session."""
+        raise SessionStateError("a fork is not rebased: merge it into its session, and rebase that")
+
+    def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
+        """Refuse: a fork is merged into its session."""
+        return run(self.flush_async(message))
+
+    def amend(self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False) -> str:
+        """Refuse: a fork is merged into its session."""
+        return run(self.amend_async(message))
+
+    async def merge_async(self, *others: ForkSession) -> None:
+        """Merge the changes of other forks into this one."""
+        with refining():
+            parts = [part for other in others for part in other._parts()]
+            if parts:
+                self._merged.append(await merge_sessions_async(*parts))
+
+
+def _dropping(function: _Function) -> Any:
+    """Return a function that drops a chunk where the other one says None, which keeps it in arraystore."""
+
+    def moved(coordinates: tuple[int, ...]) -> Any:
+        target = function(coordinates)
+        return arraystore.DELETE if target is None else tuple(target)
+
+    return moved
+
+
+def _rebuilt(cls: type[Session], core: Any, mode: SessionMode, sent: Any, *more: Any) -> Session:
+    return cls(core, mode, run(received(sent)), *more)

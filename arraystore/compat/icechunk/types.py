@@ -1,0 +1,42 @@
+"""Small types that signatures name."""
+
+from __future__ import annotations
+
+import enum
+from typing import Literal
+
+__all__ = ["ChunkType", "CommitMethod", "SessionMode", "SpecVersion"]
+
+CommitMethod = Literal["new_commit", "amend"]
+
+
+class ChunkType(enum.IntEnum):
+    """Where the bytes of a chunk are."""
+
+    uninitialized = 0
+    native = 1
+    virtual = 2
+    inline = 3
+
+
+class SessionMode(enum.Enum):
+    """What a session may change."""
+
+    readonly = 0
+    writable = 1
+    rearrange = 2
+
+
+class SpecVersion(enum.IntEnum):
+    """Version of Icechunk's format that a program asked for; what is stored is always arraystore's own."""
+
+    v1 = 1
+    v2 = 2
+
+    @staticmethod
+    def current() -> SpecVersion:
+        """Return the newest version."""
+        return SpecVersion.v2
+
+    def __repr__(self) -> str:
+        return f"SpecVersion.{self.name}" + (" (current)" if self is SpecVersion.current() else "")
