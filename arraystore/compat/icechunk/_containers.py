@@ -7,7 +7,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from arraystore import storage as core
-from arraystore.compat.icechunk._object_stores import S3Options, azure_arguments, gcs_arguments, s3_arguments
+from arraystore.compat.icechunk._object_stores import (
+    S3Options,
+    azure_arguments,
+    gcs_arguments,
+    http_arguments,
+    s3_arguments,
+)
 from arraystore.compat.icechunk.config import RepositoryConfig
 from arraystore.compat.icechunk.virtual import ObjectStoreConfig, VirtualChunkContainer
 from arraystore.errors import InvalidInputError, VirtualReferenceError
@@ -48,7 +54,7 @@ def _storage(container: VirtualChunkContainer, credentials: Any) -> core.Storage
         account = opts.pop("account", "")
         return core.azure_storage(account=account, container=url.netloc, prefix=path, **azure_arguments(inner, opts))
     if isinstance(store, ObjectStoreConfig.Http):
-        return core.fsspec_storage(_folder(container.url_prefix))
+        return core.http_storage(**http_arguments(_folder(container.url_prefix), store.opts, store.headers))
     return core.in_memory_storage()
 
 

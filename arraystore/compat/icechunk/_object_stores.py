@@ -21,7 +21,7 @@ from arraystore.compat.icechunk.credentials import (
     S3StaticCredentials,
 )
 
-__all__ = ["ChecksumAlgorithm", "S3Options", "azure_arguments", "gcs_arguments", "s3_arguments"]
+__all__ = ["ChecksumAlgorithm", "S3Options", "azure_arguments", "gcs_arguments", "http_arguments", "s3_arguments"]
 
 
 class ChecksumAlgorithm(Enum):
@@ -162,6 +162,12 @@ def azure_arguments(credentials: Any, config: Mapping[str, str] | None) -> dict[
     if isinstance(credentials, AzureCredentials.Anonymous):
         return arguments | {"anonymous": True}
     return arguments | _static(credentials, _AZURE_STATIC)
+
+
+def http_arguments(url: str, opts: Mapping[str, str] | None, headers: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return the arguments of `arraystore.http_storage`."""
+    unencrypted = str((opts or {}).get("allow_http", "")).lower() == "true" or url.startswith("http://")
+    return {"url": url, "headers": headers, "allow_http": unencrypted, "pickle_credentials": True}
 
 
 def _static(credentials: Any, kinds: Mapping[Any, tuple[str, str]]) -> dict[str, Any]:

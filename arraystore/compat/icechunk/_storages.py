@@ -13,7 +13,13 @@ from typing import Any
 from arraystore import storage as core
 from arraystore._runtime import run
 from arraystore.compat.icechunk._display import html_of, lines_of
-from arraystore.compat.icechunk._object_stores import S3Options, azure_arguments, gcs_arguments, s3_arguments
+from arraystore.compat.icechunk._object_stores import (
+    S3Options,
+    azure_arguments,
+    gcs_arguments,
+    http_arguments,
+    s3_arguments,
+)
 from arraystore.compat.icechunk._settings import StorageSettings, core_settings, default_settings
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.storage import Storage as CoreStorage
@@ -255,8 +261,9 @@ class Storage:
     def new_http(
         cls, base_url: str, config: dict[str, str] | None = None, headers: dict[str, str] | None = None
     ) -> Storage:
-        """Return a storage that is read by HTTP, through fsspec."""
-        return cls(partial(_http, base_url, headers), {"type": "HTTP", "url": base_url})
+        """Return a storage that is read by HTTP."""
+        arguments = http_arguments(base_url, config, headers)
+        return cls(partial(_http, arguments), {"type": "HTTP", "url": base_url})
 
     @classmethod
     def new_redirect(cls, base_url: str) -> Storage:
@@ -284,9 +291,8 @@ def _azure(arguments: Mapping[str, Any], settings: StorageSettings | None) -> Co
     return core.azure_storage(**arguments, settings=core_settings(settings))
 
 
-def _http(base_url: str, headers: Mapping[str, str] | None, _settings: StorageSettings | None) -> CoreStorage:
-    options: dict[str, Any] = {} if headers is None else {"client_kwargs": {"headers": dict(headers)}}
-    return core.fsspec_storage(base_url, **options)
+def _http(arguments: Mapping[str, Any], settings: StorageSettings | None) -> CoreStorage:
+    return core.http_storage(**arguments, settings=core_settings(settings))
 
 
 class _Stop(urllib.request.HTTPRedirectHandler):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+from arraystore._chunks.virtual_containers import VirtualChunkContainer as CoreContainer
 from arraystore._config import RepositoryConfig as CoreConfig
 from arraystore._log.status import FeatureFlag as CoreFlag
 from arraystore.compat.icechunk._display import Record, Shown
@@ -202,7 +203,19 @@ class RepositoryConfig(Record):
             changes["inline_chunk_threshold_bytes"] = min(self.inline_chunk_threshold_bytes, 64 * 1024)
         if self.caching is not None and self.caching.num_bytes_chunks is not None:
             changes["chunk_cache_bytes"] = self.caching.num_bytes_chunks
-        return CoreConfig().merge(**changes)
+        containers = (self.virtual_chunk_containers or {}).values()
+        return CoreConfig().merge(**changes, virtual_chunk_containers=tuple(map(_core_container, containers)))
+
+
+_OPTIONS = ("region", "endpoint_url", "allow_http", "anonymous", "force_path_style", "requester_pays")
+
+
+def _core_container(container: VirtualChunkContainer) -> CoreContainer:
+    """Return a container as arraystore's own configuration has it, for programs that open the repository by that."""
+    options = getattr(container.store, "options", None)
+    values = {name: getattr(options, name) for name in _OPTIONS if options is not None}
+    prefix = container.url_prefix
+    return CoreContainer(prefix if prefix.endswith("/") else prefix + "/", **values)
 
 
 def _merged(first: Any, second: Any) -> Any:
