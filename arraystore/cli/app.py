@@ -13,27 +13,37 @@ from arraystore.cli import (
     maintain,
     metadata,
     refs,
+    retention,
     settings,
     statistics,
     transfer,
     verify,
 )
+from arraystore.cli.failures import EXIT_STATUSES
 from arraystore.cli.group import Commands
-from arraystore.cli.options import CHANGE, CONFIGURE, INSPECT, MAINTENANCE, TRANSFER
+from arraystore.cli.options import CHANGE, CONFIGURE, INSPECT, MAINTENANCE, START, TRANSFER
+from arraystore.cli.repository_argument import REPOSITORY_VARIABLE, RepositoryCommand, RepositoryOption
 
-_ABOUT = """Versioned, transactional arrays on object storage.
+_ABOUT = f"""Versioned, transactional arrays on object storage.
 
 A repository is located by a URL: s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix, or a directory.
 It stores Zarr groups and arrays as a history of snapshots; branches point to its tips, tags to fixed snapshots.
 
-Credentials are taken from the environment, as by the tools of the cloud providers, and must not be part of the URL.
+Commands take the URL as an argument, by -R, or from the environment variable {REPOSITORY_VARIABLE}. Credentials are
+taken from the environment, as by the tools of the cloud providers, and must not be part of the URL.
 
-Start with init, tree and log. Run `arraystore COMMAND --help` for the options of a command.
+Start with init; ingest or import data; look at it with tree and log. Run `arraystore COMMAND --help` for the options of
+a command.
 
-All commands accept --json. Exit status: 0 on success, 1 on error, 2 on invalid usage, 130 if interrupted.
+All commands accept --json. {EXIT_STATUSES} verify and repair: 3 warnings, 4 damage, 5 sources not read.
 """
 
 _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
+    START: (
+        ("init", settings.init),
+        ("ingest", ingest.ingest),
+        ("status", settings.status),
+    ),
     INSPECT: (
         ("log", history.log),
         ("show", history.show),
@@ -42,6 +52,7 @@ _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
         ("ls", inspect.ls),
         ("stat", statistics.stat),
         ("ops", history.ops),
+        ("reflog", history.reflog),
     ),
     CHANGE: (
         ("branch", refs.branches),
@@ -57,19 +68,17 @@ _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
         ("verify", verify.verify),
         ("repair", verify.repair),
         ("maintain", maintain.maintain),
+        ("retention", retention.retention),
     ),
     TRANSFER: (
-        ("ingest", ingest.ingest),
         ("clone", transfer.clone),
         ("copy", transfer.copy),
         ("import", transfer.imports),
         ("export", transfer.export),
     ),
     CONFIGURE: (
-        ("init", settings.init),
         ("config", settings.config),
-        ("status", settings.status),
-        ("retention", maintain.retention),
+        ("set-status", settings.set_status),
         ("metadata", metadata.metadata),
         ("flag", metadata.flags),
     ),
@@ -89,8 +98,9 @@ Version = Annotated[
 ]
 
 
-def _root(version: Version = False) -> None:
+def _root(ctx: typer.Context, version: Version = False, repository: RepositoryOption = None) -> None:
     """Parse the options before the command."""
+    ctx.obj = {"repository": repository}
 
 
 def make_app() -> typer.Typer:
@@ -109,7 +119,7 @@ def make_app() -> typer.Typer:
             if isinstance(entry, typer.Typer):
                 app.add_typer(entry, name=name, rich_help_panel=panel)
             else:
-                app.command(name, rich_help_panel=panel)(entry)
+                app.command(name, rich_help_panel=panel, cls=RepositoryCommand)(entry)
     return app
 
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from arraystore.errors import ArrayStoreError
-
-
-class NotConfirmedError(ArrayStoreError):
-    """Operation was not confirmed."""
+from arraystore.cli.failures import NotConfirmedError
 
 
 def on_terminal() -> bool:

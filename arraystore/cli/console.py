@@ -163,15 +163,18 @@ def plain(value: Any) -> Any:
     return result
 
 
-def print_json(value: Any) -> None:
-    """Print a JSON document."""
-    print(json.dumps(plain(value), indent=2, ensure_ascii=False))
+JSON_VERSION = 1
+"""Version of the documents that commands print with ``--json``; it rises when a field is renamed or removed."""
+
+
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """Print the result of a command as a JSON document, with the version of its fields."""
+    print(json.dumps({"version": JSON_VERSION, "result": plain(value)}, indent=indent, ensure_ascii=False))
 
 
 def stream_json(values: Iterable[Any]) -> None:
-    """Print a JSON array, each item as soon as it is available."""
-    started = False
-    for value in values:
-        print(",\n " if started else "[\n ", json.dumps(plain(value), ensure_ascii=False), sep="", end="", flush=True)
-        started = True
-    print("\n]" if started else "[]")
+    """Print a JSON document whose result is an array, each item as soon as it is available."""
+    print(f'{{"version": {JSON_VERSION}, "result": [', end="")
+    for number, value in enumerate(values):
+        print(",\n " if number else "\n ", json.dumps(plain(value), ensure_ascii=False), sep="", end="", flush=True)
+    print("\n]}")

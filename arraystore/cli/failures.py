@@ -8,11 +8,39 @@ import sys
 import traceback
 from typing import Any
 
-from arraystore.errors import ArrayStoreError
+from arraystore.errors import (
+    ArrayStoreError,
+    ConflictError,
+    MergeConflictError,
+    ReadOnlyError,
+    RepositoryNotFoundError,
+)
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
+EXIT_NO_REPOSITORY = 10
+EXIT_NOT_ALLOWED = 11
+EXIT_CONFLICT = 12
+EXIT_NOT_CONFIRMED = 13
 EXIT_INTERRUPTED = 130
+
+EXIT_STATUSES = (
+    "Exit status: 0 success, 1 error, 2 invalid usage, 10 no repository there, 11 not allowed now (read-only), "
+    "12 conflict, 13 not confirmed, 130 interrupted."
+)
+
+
+class NotConfirmedError(ArrayStoreError):
+    """Operation was not confirmed."""
+
+
+_BY_KIND: tuple[tuple[type[Exception], int], ...] = (
+    (RepositoryNotFoundError, EXIT_NO_REPOSITORY),
+    (ReadOnlyError, EXIT_NOT_ALLOWED),
+    (ConflictError, EXIT_CONFLICT),
+    (MergeConflictError, EXIT_CONFLICT),
+    (NotConfirmedError, EXIT_NOT_CONFIRMED),
+)
 
 TRACEBACK_VARIABLE = "ARRAYSTORE_TRACEBACK"
 
@@ -40,7 +68,7 @@ def print_error(error: Exception) -> int:
     if os.environ.get(TRACEBACK_VARIABLE):
         print(redact("".join(traceback.format_exception(error))), file=sys.stderr, end="")
     print(f"error: {redact(_message(error))}", file=sys.stderr)
-    return EXIT_ERROR
+    return next((status for kind, status in _BY_KIND if isinstance(error, kind)), EXIT_ERROR)
 
 
 def _message(error: Exception) -> str:

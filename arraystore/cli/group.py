@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
 from arraystore.cli.failures import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_USAGE, print_error, print_usage_error
+from arraystore.cli.repository_argument import RepositoryCommand
 
 
 class Commands(TyperGroup):
@@ -52,6 +53,17 @@ class Commands(TyperGroup):
                 print(file=sys.stderr)  # below a prompt or progress bar
             print("interrupted; commits are atomic, and the command can be run again", file=sys.stderr)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+class CommandGroup(typer.Typer):
+    """Group of commands, each on a repository."""
+
+    def __init__(self, help: str, **options: Any) -> None:  # noqa: A002 - as Typer calls it
+        super().__init__(cls=Commands, help=help, **options)
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
+        """Add a command, which may take its repository from an option or the environment."""
+        return super().command(name, **{"cls": RepositoryCommand, **options})
 
 
 def _print_error(error: Exception) -> int:

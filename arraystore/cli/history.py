@@ -1,9 +1,9 @@
-"""History of snapshots and of the repository: ``log``, ``show``, ``diff``, ``ops``."""
+"""History of snapshots and of the repository: ``log``, ``show``, ``diff``, ``ops``, ``reflog``."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +17,7 @@ from arraystore.cli.console import (
     stream_json,
     time_text,
 )
-from arraystore.cli.options import Json, Limit, Ref, Snapshot, Url
+from arraystore.cli.options import BranchName, Json, Limit, Ref, Snapshot, Url
 from arraystore.cli.resolve import ResolvedRef, newest_of, open_repository, resolve
 from arraystore.errors import InvalidInputError
 
@@ -40,9 +40,10 @@ def log(
     graph: Annotated[
         bool, typer.Option("--graph", help="Draw a graph; without REF, of all branches and tags.")
     ] = False,
+    oneline: Annotated[bool, typer.Option("--oneline", help="Print a line for each snapshot.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the history of a branch, tag or snapshot, newest first.
+    """Show the history of a branch, tag or snapshot, newest first, with the branches and tags that are there.
 
     REF defaults to main. Only the printed part of the history is read, so that --limit is fast.
     """
@@ -59,8 +60,12 @@ def log(
     shown = itertools.islice(history, limit)
     if as_json:
         stream_json(map(plain, shown))
+        return
+    names = _names(repository)
+    if oneline:
+        _print_lines(_HEADER, (_snapshot_line(each, names) for each in shown))
     else:
-        print_history(shown)
+        _print_lines("", itertools.chain.from_iterable(_snapshot_lines(each, names) for each in shown))
 
 
 def _start(repository: Repository, ref: str, branch: str | None, tag: str | None) -> ResolvedRef:
@@ -78,22 +83,50 @@ def _unicode() -> bool:
     return make_console().encoding.lower().startswith("utf")
 
 
+_HEADER = f"{'snapshot':<20}  {'written (UTC)':<19}  message"
+
+
 def _print_lines(header: str, lines: Iterable[Text]) -> None:
     """Print lines one by one, as soon as they are available."""
     console = make_console()
-    console.print(literal(header, "bold dim"), soft_wrap=True)
+    if header:
+        console.print(literal(header, "bold dim"), soft_wrap=True)
     for line in lines:
         console.print(line, soft_wrap=True)
 
 
 def print_history(snapshots: Iterable[SnapshotInfo]) -> None:
-    """Print snapshots one by one."""
-    _print_lines(f"{'snapshot':<20}  {'written (UTC)':<19}  message", map(_snapshot_line, snapshots))
+    """Print snapshots, a line each."""
+    _print_lines(_HEADER, (_snapshot_line(each, {}) for each in snapshots))
 
 
-def _snapshot_line(snapshot: SnapshotInfo) -> Text:
+def _names(repository: Repository) -> dict[str, list[str]]:
+    """Return the branches and tags that point to each snapshot."""
+    found: dict[str, list[str]] = {}
+    for kind, names in (("branch", repository.list_branches()), ("tag", repository.list_tags())):
+        for name, info in newest_of(repository, kind, names).items():
+            found.setdefault(info.id, []).append(f"{kind} {name}")
+    return found
+
+
+def _decorated(snapshot: SnapshotInfo, names: Mapping[str, list[str]]) -> Text:
+    there = names.get(snapshot.id)
+    return literal(f" ({', '.join(there)})", "green") if there else literal("")
+
+
+def _snapshot_line(snapshot: SnapshotInfo, names: Mapping[str, list[str]]) -> Text:
     line = literal(snapshot.id, "yellow") + literal(f"  {time_text(snapshot.written_at)}  ", "dim")
-    return line + literal(" ".join(snapshot.message.split()))
+    return line + literal(" ".join(snapshot.message.split())) + _decorated(snapshot, names)
+
+
+def _snapshot_lines(snapshot: SnapshotInfo, names: Mapping[str, list[str]]) -> Iterator[Text]:
+    """Yield a snapshot with all lines of its message."""
+    yield literal(f"snapshot {snapshot.id}", "yellow") + _decorated(snapshot, names)
+    yield literal(f"written  {time_text(snapshot.written_at)} UTC", "dim")
+    yield literal("")
+    for line in snapshot.message.splitlines() or [""]:
+        yield literal(f"    {line}" if line else "")
+    yield literal("")
 
 
 def ops(url: Url, limit: Limit = None, as_json: Json = False) -> None:
@@ -115,6 +148,40 @@ def _update_line(update: Update) -> Text:
     return literal(f"{when:<19}  ", "dim") + literal(f"{update.kind.value:<18}  ", "cyan") + literal(text)
 
 
+_MOVES = {
+    "NewCommit": "commit",
+    "CommitAmended": "amend",
+    "BranchCreated": "create",
+    "BranchReset": "reset",
+    "BranchDeleted": "delete",
+}
+
+
+def reflog(url: Url, branch: BranchName = "main", limit: Limit = None, as_json: Json = False) -> None:
+    """Show where a branch has been, newest first: commits, amendments, resets, its creation and deletion.
+
+    What a reset has left behind is found here by its id, until garbage is collected.
+    """
+    updates = (each for each in open_repository(url).ops_log() if each.branch == branch and each.kind.value in _MOVES)
+    shown = itertools.islice(enumerate(updates), limit)
+    if as_json:
+        stream_json({"number": number, **plain(update)} for number, update in shown)
+    else:
+        _print_lines(
+            f"{'place':<12}  {'snapshot':<20}  {'time (UTC)':<19}  {'move':<6}  message",
+            (_move_line(branch, number, update) for number, update in shown),
+        )
+
+
+def _move_line(branch: str, number: int, update: Update) -> Text:
+    when = "-" if update.updated_at is None else time_text(update.updated_at)
+    snapshot, message = update.details.get("snapshot", "-"), update.details.get("message", "")
+    line = literal(f"{f'{branch}@{{{number}}}':<12}  ", "bold") + literal(f"{snapshot:<20}  ", "yellow")
+    return (
+        line + literal(f"{when:<19}  ", "dim") + literal(f"{_MOVES[update.kind.value]:<6}  {' '.join(message.split())}")
+    )
+
+
 def show(url: Url, snapshot: Snapshot = "main", as_json: Json = False) -> None:
     """Show a snapshot: time, message, metadata, refs and changes."""
     repository = open_repository(url)
@@ -125,7 +192,7 @@ def show(url: Url, snapshot: Snapshot = "main", as_json: Json = False) -> None:
     if as_json:
         print_json({**plain(info), "changes": changes})
         return
-    names = _names_of(repository, info.id)
+    names = _names(repository).get(info.id, [])
     rows: list[tuple[str, object]] = [
         ("snapshot", info.id),
         ("parent", info.parent_id or "none (first snapshot)"),
@@ -137,14 +204,6 @@ def show(url: Url, snapshot: Snapshot = "main", as_json: Json = False) -> None:
     print_pairs(rows)
     if changes is not None:
         _print_diff(changes)
-
-
-def _names_of(repository: Repository, snapshot: str) -> list[str]:
-    """Return the branches and tags that point to a snapshot."""
-    branches = newest_of(repository, "branch", repository.list_branches())
-    tags = newest_of(repository, "tag", repository.list_tags())
-    kinds = ("branch", branches), ("tag", tags)
-    return [f"{kind} {name}" for kind, infos in kinds for name, info in infos.items() if info.id == snapshot]
 
 
 def _short(value: Any) -> str:

@@ -10,6 +10,7 @@ import typer
 from arraystore.cli.console import bytes_text, count_text, literal, make_console, make_table, print_json
 from arraystore.cli.options import Branch, DryRun, Json, Message
 from arraystore.cli.progress import progress_bar
+from arraystore.cli.repository_argument import REPOSITORY_VARIABLE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
 
 Sources = Annotated[list[str], typer.Argument(metavar="SOURCE…", help="Files, or directories or URLs of Zarr groups.")]
 Repo = Annotated[
-    str, typer.Option("--repo", metavar="URL", help="URL or path of the repository; created if it does not exist.")
-]
+    str,
+    typer.Option(
+        "--repository", "-R", "--repo", metavar="URL", envvar=REPOSITORY_VARIABLE, show_envvar=False,
+        help=f"Repository, created if it does not exist; {REPOSITORY_VARIABLE} does the same.",
+    ),
+]  # fmt: skip
 Group = Annotated[str, typer.Option("--group", metavar="PATH", help="Target group of the variables.")]
 AppendDim = Annotated[
     str | None,

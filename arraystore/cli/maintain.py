@@ -1,20 +1,21 @@
-"""Maintenance: ``expire``, ``gc``, ``compact``, ``maintain``, ``retention``."""
+"""Maintenance: ``expire``, ``gc``, ``compact``, ``maintain``."""
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from arraystore.cli.confirmation import confirm
 from arraystore.cli.console import (
+    bytes_text,
     count_text,
     plain,
     print_json,
     print_note,
+    print_pairs,
     print_report,
-    print_result,
     print_table,
     time_text,
 )
@@ -24,6 +25,11 @@ from arraystore.cli.resolve import open_repository
 from arraystore.cli.sizes import parse_size
 from arraystore.cli.times import TIME_HELP, parse_duration, parse_time
 from arraystore.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from arraystore._repository.maintenance import MaintenanceReport
+
+_DEFAULT_CUTOFF = "1d"
 
 OlderThan = Annotated[
     str,
@@ -38,7 +44,7 @@ Full = Annotated[
 
 def gc(
     url: Url,
-    older_than: OlderThan = "1d",
+    older_than: OlderThan = _DEFAULT_CUTOFF,
     full: Full = False,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -47,11 +53,11 @@ def gc(
     """Delete unreferenced objects: those of expired snapshots, failed commits and crashed writers.
 
     Safe at any time, concurrently with writers and readers. Sessions that wrote data before --older-than can no longer
-    commit and fail with an error; committed data is never affected.
+    commit and fail with an error; committed data is never affected. With the default --older-than, nobody is asked.
     """
     cutoff = parse_time(older_than, option="--older-than")
     repository = open_repository(url)
-    if not dry_run:
+    if not dry_run and older_than != _DEFAULT_CUTOFF:
         confirm(f"delete unreferenced objects older than {time_text(cutoff)} UTC", yes=yes)
     with progress_bar("Collecting") as progress:
         summary = repository.garbage_collect(cutoff, full=full, dry_run=dry_run, progress=progress)
@@ -165,31 +171,6 @@ def compact(
         raise typer.Exit(1)
 
 
-def retention(
-    url: Url,
-    policy: Annotated[
-        str | None,
-        typer.Argument(metavar="RULES", help="Rules such as 'daily for 30 days, weekly for a year, last 10'."),
-    ] = None,
-    none: Annotated[bool, typer.Option("--none", help="Remove the policy.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Show or set the retention policy of `maintain` and of `expire` without options.
-
-    "all", "hourly", "daily", "weekly", "monthly" or "yearly" with "for" a duration keeps the newest snapshot of each
-    such period, "last N" the newest ones of each branch. A snapshot is kept if any rule keeps it.
-    """
-    repository = open_repository(url)
-    if policy is not None and none:
-        raise InvalidInputError("pass only one of RULES and --none")
-    if policy is not None or none:
-        repository.set_retention(policy)
-    current = repository.get_retention()
-    print_result(
-        as_json, "none: snapshots do not expire automatically" if current is None else current, retention=current
-    )
-
-
 def maintain(
     url: Url,
     policy: Annotated[
@@ -214,11 +195,9 @@ def maintain(
     lease: Annotated[
         str, typer.Option("--lease", metavar="TIME", help="Time after which another job may take over.")
     ] = "1h",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Accepted for consistency: output is always JSON.", show_default=False)
-    ] = True,
+    as_json: Json = False,
 ) -> None:
-    """Run maintenance: expire by policy, compact, collect garbage and verify a sample; print one line of JSON.
+    """Run maintenance: expire by policy, compact, collect garbage and verify a sample.
 
     Never asks for confirmation, for use in cron; concurrent runs are safe. Exit status: 0 on success or if another job
     is running, 1 if a step failed or damage was found.
@@ -234,6 +213,49 @@ def maintain(
         parse_duration(lease, option="--lease"),
     )
     report = open_repository(url).maintain(options)
-    print(json.dumps(plain(report), ensure_ascii=False))
+    if as_json:
+        print_json(report, indent=None)
+    else:
+        _print_maintenance(report)
     if report.exit_code:
         raise typer.Exit(report.exit_code)
+
+
+def _print_maintenance(report: MaintenanceReport) -> None:
+    """Print what each step has done, a line or two each."""
+    steps = report.steps
+    rows: list[tuple[str, object]] = [("status", f"{report.status}, in {report.seconds:.1f} s")]
+    if "expire" in steps:
+        rows.append(
+            ("expire", f"{count_text(steps['expire']['snapshots'], 'snapshot')} by {steps['expire']['policy']}")
+        )
+    for branch, done in steps.get("compact", {}).items():
+        rows.append((f"compact {branch}", _compact_text(done)))
+    if "collect" in steps:
+        rows.append(("collect", _collect_text(steps["collect"])))
+    if "verify" in steps:
+        findings = steps["verify"]["findings"]
+        rows.append(("verify", "nothing found" if not findings else count_text(len(findings), "finding")))
+    rows += [(f"{name} failed", text) for name, text in report.errors.items()]
+    print_pairs(rows)
+
+
+def _compact_text(done: Mapping[str, Any]) -> str:
+    layers = f"{done['layers_before']:,} layers → {done['layers_after']:,}"
+    packs = f"{count_text(done['packs_rewritten'], 'pack')} rewritten into {done['packs_written']:,}"
+    text = f"{layers}, {packs}" if done["records"] else "nothing to do"
+    if done["damaged"]:
+        text += f"; damaged: {', '.join(done['damaged'])}"
+    return text if done["complete"] else f"{text}; more is left for the next run"
+
+
+def _collect_text(done: Mapping[str, Any]) -> str:
+    kinds = {
+        name.removesuffix("_deleted"): count for name, count in done.items() if name.endswith("_deleted") and count
+    }
+    size = kinds.pop("bytes", 0)
+    if not kinds:
+        return "nothing to delete"
+    objects = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in kinds.items())
+    failed = f"; {count_text(len(done['failures']), 'failure')}" if done["failures"] else ""
+    return f"{bytes_text(size)} deleted: {objects}{failed}"

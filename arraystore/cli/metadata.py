@@ -10,14 +10,14 @@ import typer
 
 from arraystore.cli.confirmation import confirm
 from arraystore.cli.console import print_json, print_result, print_table
-from arraystore.cli.group import Commands
+from arraystore.cli.group import CommandGroup
 from arraystore.cli.options import DryRun, Json, Url, Yes
 from arraystore.cli.resolve import open_repository
 from arraystore.cli.settings import pair
 from arraystore.errors import InvalidInputError
 
-metadata = typer.Typer(cls=Commands, help="List and change the metadata of the repository: JSON values by name.")
-flags = typer.Typer(cls=Commands, help="List and change the operations that the repository allows.")
+metadata = CommandGroup("List and change the metadata of the repository: JSON values by name.")
+flags = CommandGroup("List and change the operations that the repository allows.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a value.")]
 

@@ -8,10 +8,11 @@ import typer
 
 from arraystore.cli.times import TIME_HELP
 
+START = "Get started"
 INSPECT = "Inspect"
-CHANGE = "Change"
+CHANGE = "Branches and history"
 MAINTENANCE = "Maintain"
-TRANSFER = "Import and export"
+TRANSFER = "Move data"
 CONFIGURE = "Configure"
 
 Url = Annotated[
@@ -28,6 +29,7 @@ RefOption = Annotated[
 Snapshot = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Snapshot id, tag, or branch for its tip.")]
 Path = Annotated[str, typer.Argument(metavar="PATH", help="Path of a group or array; the root by default.")]
 Branch = Annotated[str, typer.Option("--branch", "-b", metavar="NAME", help="Branch to commit to.")]
+BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.")]
 Message = Annotated[str | None, typer.Option("--message", "-m", metavar="TEXT", help="Commit message.")]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="Show only the newest N.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]

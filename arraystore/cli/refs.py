@@ -8,18 +8,17 @@ import typer
 
 from arraystore.cli.confirmation import confirm
 from arraystore.cli.console import print_json, print_result, print_table, time_text
-from arraystore.cli.group import Commands
-from arraystore.cli.options import Branch, DryRun, Json, Message, Snapshot, Url, Yes
+from arraystore.cli.group import CommandGroup
+from arraystore.cli.options import Branch, BranchName, DryRun, Json, Message, Snapshot, Url, Yes
 from arraystore.cli.resolve import newest_of, open_repository, resolve
 from arraystore.errors import ConflictError
 
 if TYPE_CHECKING:
     from arraystore import Repository, SnapshotInfo
 
-branches = typer.Typer(cls=Commands, help="List, create and delete branches.")
-tags = typer.Typer(cls=Commands, help="List, create and delete tags: immutable names of snapshots.")
+branches = CommandGroup("List, create and delete branches.")
+tags = CommandGroup("List, create and delete tags: immutable names of snapshots.")
 
-BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.")]
 TagName = Annotated[str, typer.Argument(metavar="TAG", help="Name of the tag.")]
 At = Annotated[str, typer.Argument(metavar="REF", help="Branch, tag or snapshot id to start at; main by default.")]
 Named = Annotated[str, typer.Argument(metavar="REF", help="Branch, tag or snapshot id to tag; main by default.")]

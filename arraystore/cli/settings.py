@@ -1,24 +1,26 @@
-"""Creation and configuration of a repository: ``init``, ``config``, ``status``."""
+"""Creation and configuration of a repository: ``init``, ``config``, ``status``, ``set-status``."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from arraystore.cli.confirmation import confirm
-from arraystore.cli.console import plain, print_json, print_result, print_table
-from arraystore.cli.group import Commands
+from arraystore.cli.console import plain, print_json, print_pairs, print_result, print_table
+from arraystore.cli.group import CommandGroup
 from arraystore.cli.options import DryRun, Json, Url, Yes
 from arraystore.cli.resolve import open_repository, open_storage
 from arraystore.cli.sizes import is_size, parse_size
 from arraystore.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from arraystore import RepositoryConfig
+    from arraystore import RepoAvailability, Repository, RepositoryConfig
 
-config = typer.Typer(cls=Commands, help="List and change the configuration of the repository.")
+config = CommandGroup("List and change the configuration of the repository.")
 
 Settings = Annotated[
     list[str] | None,
@@ -119,35 +121,73 @@ def _format(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(plain(value))
 
 
-def status(
+def status(url: Url, as_json: Json = False) -> None:
+    """Show where the repository is, whether it accepts commits, its branches and its retention policy."""
+    from arraystore._runtime import run
+
+    repository = open_repository(url)
+    found = run(_status_of(repository))
+    if as_json:
+        print_json(found)
+        return
+    current = found["status"]
+    reason = f": {current.limited_availability_reason}" if current.limited_availability_reason else ""
+    print_pairs(
+        [
+            ("repository", found["location"]),
+            ("id", found["id"]),
+            ("status", f"{_name_of(current.availability)}{reason}"),
+            ("branches", ", ".join(found["branches"])),
+            ("tags", ", ".join(found["tags"]) or "none"),
+            ("retention", found["retention"] or "none: snapshots do not expire by themselves"),
+        ]
+    )
+
+
+async def _status_of(repository: Repository) -> dict[str, Any]:
+    names = await asyncio.gather(
+        repository.get_status_async(), repository.list_branches_async(), repository.list_tags_async(),
+        repository.get_retention_async(),
+    )  # fmt: skip
+    current, branches, tags, retention = names
+    return {
+        "location": repository.storage.location, "id": repository.id, "status": current,
+        "branches": sorted(branches), "tags": sorted(tags), "retention": retention,
+    }  # fmt: skip
+
+
+def _name_of(availability: RepoAvailability) -> str:
+    return availability.name.replace("_", "-")
+
+
+class Availability(StrEnum):
+    """What a repository may be set to."""
+
+    online = "online"
+    read_only = "read-only"
+
+
+def set_status(
     url: Url,
-    online: Annotated[bool, typer.Option("--online", help="Allow commits.")] = False,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Refuse all commits, those of open sessions included.")
-    ] = False,
+    availability: Annotated[
+        Availability, typer.Argument(metavar="STATUS", help="online or read-only; read-only refuses all commits.")
+    ],
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason for writers.")] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Show whether the repository accepts commits; change it with --read-only or --online."""
+    """Let the repository accept commits, or refuse them, those of open sessions included."""
     from arraystore import RepoAvailability, RepoStatus
 
-    if online and read_only:
-        raise InvalidInputError("pass only one of --online and --read-only")
     repository = open_repository(url)
-    if online or read_only:
-        new_status = RepoStatus(RepoAvailability.read_only if read_only else RepoAvailability.online, None, reason)
-        if not dry_run:
-            if read_only:
-                confirm("refuse all commits from now on", yes=yes)
-            repository.set_status(new_status)
-            new_status = repository.get_status()
-    else:
+    closes = availability is Availability.read_only
+    new_status = RepoStatus(RepoAvailability.read_only if closes else RepoAvailability.online, None, reason)
+    if not dry_run:
+        if closes:
+            confirm("refuse all commits from now on", yes=yes)
+        repository.set_status(new_status)
         new_status = repository.get_status()
-    if as_json:
-        print_json(new_status)
-        return
-    name = new_status.availability.name.replace("_", "-")
-    reason_text = f": {new_status.limited_availability_reason}" if new_status.limited_availability_reason else ""
-    print(f"{'Dry run: would be ' if dry_run and (online or read_only) else ''}{name}{reason_text}")
+    name = _name_of(new_status.availability)
+    prefix = "Dry run: would be " if dry_run else "The repository is "
+    print_result(as_json, f"{prefix}{name}.", status=new_status, dry_run=dry_run)

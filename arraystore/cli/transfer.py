@@ -9,13 +9,13 @@ import typer
 from arraystore.cli.confirmation import confirm
 from arraystore.cli.console import print_report
 from arraystore.cli.failures import redact
-from arraystore.cli.group import Commands
+from arraystore.cli.group import CommandGroup
 from arraystore.cli.options import Branch, Json, Message, RefOption, Url, Yes
 from arraystore.cli.progress import progress_bar
 from arraystore.cli.resolve import open_repository, open_storage, resolve
 from arraystore.errors import InvalidInputError
 
-imports = typer.Typer(cls=Commands, help="Import plain Zarr hierarchies, or Icechunk repositories with their history.")
+imports = CommandGroup("Import plain Zarr hierarchies, or Icechunk repositories with their history.")
 
 Group = Annotated[str, typer.Option("--group", "-g", metavar="PATH", help="Group; the root by default.")]
 Into = Annotated[str, typer.Argument(metavar="URL", help="Target repository; created if it does not exist.")]

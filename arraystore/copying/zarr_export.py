@@ -123,6 +123,10 @@ class _Values:
         return int(self.references.length[self.rows].sum())
 
 
+_EMPTY_GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'
+"""What a repository is exported as in which there is nothing, not even a root group."""
+
+
 class _Export:
     """Exports one snapshot."""
 
@@ -138,7 +142,7 @@ class _Export:
         below = join(self._path, "")
         every = visible_nodes(self._session.hierarchy, self._path)
         nodes = [node for node in every if node.path == self._path or node.path.startswith(below)]
-        if not nodes:
+        if not nodes and self._path:
             raise NodeNotFoundError(f"there is nothing at {'/' + self._path!r} in snapshot {self._session.snapshot_id}")
         self._resumed = await self._make_room(overwrite=overwrite)
         self._counter.enter("chunks")
@@ -243,7 +247,7 @@ class _Export:
 
     async def _write_documents(self, nodes: list[Node]) -> int:
         """Write documents, those at the top last, so that a hierarchy that can be opened is complete."""
-        documents = list(_documents(nodes, len(join(self._path, ""))))
+        documents = list(_documents(nodes, len(join(self._path, "")))) or [("zarr.json", _EMPTY_GROUP)]
         for key, data in sorted(documents, key=lambda item: -item[0].count("/")):
             await self._location.put(key, data)
             self._counter.copied(len(data))

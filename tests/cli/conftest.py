@@ -29,7 +29,10 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.out)
+        found = json.loads(self.out)
+        assert found.keys() == {"version", "result"}
+        assert found["version"] == 1
+        return found["result"]
 
 
 Cli = Callable[..., Answer]

@@ -65,31 +65,46 @@ def test_an_expiry_of_nothing_in_particular_is_refused(cli: Cli, made: Made) -> 
 
 
 def test_a_bare_expiry_goes_by_the_policy_of_the_repository(cli: Cli, made: Made) -> None:
-    assert cli("retention", made.url).out == "none: snapshots do not expire automatically\n"
-    assert "not a valid rule" in cli("retention", made.url, "something", code=1).err
-    assert cli("retention", made.url, "last 2").out == "last 2\n"
-    assert cli("retention", made.url, "--json").json == {"retention": "last 2"}
+    assert cli("retention", "show", made.url).out == "none: snapshots do not expire by themselves\n"
+    assert "not a valid rule" in cli("retention", "set", made.url, "something", code=1).err
+    assert cli("retention", "set", made.url, "last 2").out == "last 2\n"
+    assert cli("retention", "show", made.url, "--json").json == {"retention": "last 2"}
     assert cli("expire", made.url, "--yes", "--json").json["expired"] == [made.snapshots[1]]
-    cli("retention", made.url, "--none")
+    assert cli("retention", "clear", made.url, "--json").json == {"retention": None}
     assert "expire needs --older-than" in cli("expire", made.url, "--yes", code=1).err
 
 
+def test_a_collection_by_the_default_cut_off_asks_nobody(cli: Cli, made: Made) -> None:
+    assert cli("gc", made.url).out == "Nothing to delete.\n"
+
+
+def test_maintenance_tells_people_what_each_step_did(cli: Cli, made: Made) -> None:
+    cli("retention", "set", made.url, "last 1")
+    told = cli("maintain", made.url, "--collect-after", "0s", "--verify-sample", 5).out
+    lines = {line.split("  ")[0].strip(): line for line in told.splitlines()}
+    assert lines.keys() == {"status", "expire", "compact main", "collect", "verify"}
+    assert "done, in" in lines["status"]
+    assert "2 snapshots by last 1" in lines["expire"]
+    assert "nothing found" in lines["verify"]
+
+
 def test_maintenance_does_all_in_one_and_prints_one_line_of_json(cli: Cli, made: Made) -> None:
-    cli("retention", made.url, "last 1")
-    answer = cli("maintain", made.url, "--collect-after", "0s", "--verify-sample", 5)
+    cli("retention", "set", made.url, "last 1")
+    answer = cli("maintain", made.url, "--collect-after", "0s", "--verify-sample", 5, "--json")
     assert answer.out.count("\n") == 1
     assert answer.json["status"] == "done"
     assert answer.json["steps"]["expire"]["snapshots"] == 2
-    assert answer.json["steps"]["verify"]["findings"] == []
+    assert answer.json["steps"]["verify"]["findings"] == answer.json["steps"]["collect"]["failures"] == []
     assert made.values("climate/north/rain")[0] == 1.0
-    quick = cli("maintain", made.url, "--compact-bytes", 0, "--verify-sample", 0).json
+    quick = cli("maintain", made.url, "--compact-bytes", 0, "--verify-sample", 0, "--json").json
     assert quick["steps"].keys() == {"expire", "collect"}
     assert "--lease 'long'" in cli("maintain", made.url, "--lease", "long", code=1).err
 
 
 def test_maintenance_that_fails_is_told_in_json_and_by_the_exit_code(cli: Cli, made: Made) -> None:
-    cli("status", made.url, "--read-only", "--yes")
-    answer = cli("maintain", made.url, "--policy", "last 1", code=1)
+    cli("set-status", made.url, "read-only", "--yes")
+    assert "expire failed" in cli("maintain", made.url, "--policy", "last 1", code=1).out
+    answer = cli("maintain", made.url, "--policy", "last 1", "--json", code=1)
     assert answer.json["status"] == "failed"
     assert "read-only" in answer.json["errors"]["expire"]
 
@@ -99,9 +114,9 @@ def test_nothing_is_destroyed_unasked(
     cli: Cli, made: Made, asked: Callable[[str], None], command: tuple[str, ...]
 ) -> None:
     before = made.files()
-    assert "add --yes; nothing was changed" in cli(*with_url(command, made.url), code=1).err
+    assert "add --yes; nothing was changed" in cli(*with_url(command, made.url), code=13).err
     asked("no\n")
-    assert "not confirmed" in cli(*with_url(command, made.url), code=1).err
+    assert "not confirmed" in cli(*with_url(command, made.url), code=13).err
     assert made.files() == before
 
 

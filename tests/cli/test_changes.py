@@ -17,7 +17,7 @@ def test_a_revert_undoes_a_commit_and_history_stays(cli: Cli, made: Made) -> Non
 
 
 def test_a_revert_of_what_was_changed_since_lists_conflicts_and_commits_nothing(cli: Cli, made: Made) -> None:
-    answer = cli("revert", made.url, made.snapshots[2], code=1)
+    answer = cli("revert", made.url, made.snapshots[2], code=12)
     assert answer.err.startswith("error: ")
     assert "/climate/north/rain" in answer.err
     assert made.open().lookup_branch("main") == made.tip

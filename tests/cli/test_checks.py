@@ -39,7 +39,7 @@ def test_what_can_be_derived_is_rebuilt_once_confirmed(cli: Cli, made: Made, ask
     before = made.files()
     assert cli("verify", made.url, code=3).out.startswith("warning: ")
     assert "would be" in cli("repair", made.url, "--dry-run").out
-    assert "add --yes" in cli("repair", made.url, code=1).err
+    assert "add --yes" in cli("repair", made.url, code=13).err
     assert made.files() == before
     asked("yes\n")
     cli("repair", made.url)

@@ -54,13 +54,32 @@ def test_the_version_is_that_of_the_package(cli: Cli) -> None:
     assert cli("--version").out == f"arraystore {arraystore.__version__}\n"
 
 
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_every_command_tells_its_exit_statuses(cli: Cli, command: tuple[str, ...]) -> None:
+    shown = " ".join(cli(*command, "--help").out.split())
+    assert "Exit status:" in shown
+    assert "10 no repository" in shown
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_offered_for_each_shell(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {"bash": {"COMP_WORDS": "arraystore re", "COMP_CWORD": "1"}}
+    more = {"_TYPER_COMPLETE_ARGS": "arraystore re", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    for name, value in {"_ARRAYSTORE_COMPLETE": f"complete_{shell}", **words.get(shell, more)}.items():
+        monkeypatch.setenv(name, value)
+    done = subprocess.run(
+        [sys.executable, "-c", "from arraystore.cli import main; main([])"], capture_output=True, text=True, check=False
+    )
+    assert {"reset", "repair", "reflog", "retention", "revert"} <= set(done.stdout.replace('"', " ").split()), done
+
+
 def test_a_typing_error_is_answered_with_the_likely_command(cli: Cli) -> None:
-    assert "Did you mean 'log'?" in cli("logg", code=2).err
+    assert "Did you mean 'log', 'reflog'?" in cli("logg", code=2).err
 
 
 def test_a_place_without_repository_is_an_error_of_one_line_and_makes_nothing(cli: Cli, tmp_path: Path) -> None:
     for command in ("log", "tree", "ls"):
-        answer = cli(command, tmp_path / "none", code=1)
+        answer = cli(command, tmp_path / "none", code=10)
         assert answer.out == ""
         assert answer.err.startswith("error: there is no repository at ")
         assert answer.err.count("\n") == 1
@@ -176,11 +195,11 @@ def test_as_a_process_output_exit_code_and_a_reader_that_leaves(made: Made) -> N
         [*command, "log", made.url], capture_output=True, text=True, env=package, check=False, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[1].startswith(made.tip)
+    assert done.stdout.splitlines()[0] == f"snapshot {made.tip} (branch main)"
     failed = subprocess.run(
         [*command, "log", "none"], capture_output=True, text=True, env=package, check=False, timeout=60
     )
-    assert (failed.returncode, failed.stdout) == (1, "")
+    assert (failed.returncode, failed.stdout) == (10, "")
     with subprocess.Popen(
         [*command, "log", made.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=package
     ) as process:

@@ -58,7 +58,7 @@ def test_an_export_replaces_another_one_only_when_told_and_confirmed(
     before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert cli("export", made.url, tmp_path / "out", code=1).err.startswith("error: ")
     asked("n\n")
-    assert "nothing was changed" in cli("export", made.url, tmp_path / "out", "--overwrite", code=1).err
+    assert "nothing was changed" in cli("export", made.url, tmp_path / "out", "--overwrite", code=13).err
     assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
     cli("export", made.url, tmp_path / "out", "--overwrite", "--yes")
     rain = np.asarray(zarr.open_array(tmp_path / "out" / "climate" / "north" / "rain", mode="r")[:])
@@ -109,3 +109,11 @@ def test_a_url_of_an_icechunk_repository_that_cannot_be_is_refused(url: str) -> 
     with pytest.raises(InvalidInputError) as caught:
         icechunk_storage(url)
     assert "secret" not in str(caught.value)
+
+
+def test_a_repository_without_anything_is_shown_and_exported_as_empty(cli: Cli, tmp_path: Path) -> None:
+    cli("init", tmp_path / "new")
+    assert cli("tree", tmp_path / "new").out == "/\n(empty)\n"
+    assert cli("ls", tmp_path / "new").out == "(empty)\n"
+    assert cli("export", tmp_path / "new", tmp_path / "out", "--json").json["documents"] == 1
+    assert list(zarr.open_group(tmp_path / "out", mode="r").members()) == []

@@ -10,9 +10,35 @@ pytestmark = pytest.mark.usefixtures("read_only")
 
 
 def test_log_lists_snapshots_newest_first_with_their_messages_as_they_are(cli: Cli, made: Made) -> None:
-    lines = cli("log", made.url).out.splitlines()
+    lines = cli("log", made.url, "--oneline").out.splitlines()
     assert [line.split()[0] for line in lines] == ["snapshot", *reversed(made.snapshots)]
     assert lines[2].endswith("rain [bold]falls")
+
+
+def test_log_keeps_the_lines_of_messages_and_names_branches_and_tags(cli: Cli, made: Made) -> None:
+    long = commit(made.open(), "heavy\n\nfor three days\x1b[2J", lambda root: root.attrs.update(late=1))
+    made.open().create_tag("v1", long)
+    shown = cli("log", made.url, "-n", 1).out.splitlines()
+    assert shown[0] == f"snapshot {long} (branch main, tag v1)"
+    assert shown[1].startswith("written  2")
+    assert shown[2:] == ["", "    heavy", "", "    for three days\\x1b[2J", ""]
+    assert cli("log", made.url, "-n", 1, "--oneline").out.endswith(
+        "heavy for three days\\x1b[2J (branch main, tag v1)\n"
+    )
+
+
+def test_the_reflog_tells_where_a_branch_has_been(cli: Cli, made: Made) -> None:
+    repository = made.open()
+    repository.reset_branch("main", made.snapshots[1])
+    found = cli("reflog", made.url, "--json").json
+    assert [(each["number"], each["details"]["snapshot"]) for each in found] == [
+        (0, made.snapshots[1]),
+        *enumerate(reversed(made.snapshots[1:]), start=1),
+    ]
+    lines = cli("reflog", made.url, "-n", 2).out.splitlines()
+    assert lines[1].split()[:2] == ["main@{0}", made.snapshots[1]]
+    assert lines[1].split()[4] == "reset"
+    assert lines[2].split()[4:] == ["commit", "more", "rain"]
 
 
 def test_log_in_json_has_ids_parents_times_messages_and_metadata(cli: Cli, made: Made) -> None:

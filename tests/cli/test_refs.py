@@ -72,7 +72,7 @@ def test_what_cannot_be_kept_is_not_destroyed(cli: Cli, made: Made) -> None:
 
 
 def test_a_reset_from_elsewhere_is_a_conflict_and_moves_nothing(cli: Cli, made: Made) -> None:
-    answer = cli("reset", made.url, "main", "main~2", "--from", made.snapshots[0], "--yes", code=1)
+    answer = cli("reset", made.url, "main", "main~2", "--from", made.snapshots[0], "--yes", code=12)
     assert made.tip in answer.err
     assert made.open().lookup_branch("main") == made.tip
 
@@ -86,7 +86,7 @@ def test_a_commit_between_question_and_answer_is_not_reset_away(
 
     monkeypatch.setattr("arraystore.cli.confirmation.on_terminal", lambda: True)
     monkeypatch.setattr("arraystore.cli.confirmation.read_answer", commits_meanwhile)
-    assert made.tip in cli("reset", made.url, "main", "main~1", code=1).err
+    assert made.tip in cli("reset", made.url, "main", "main~1", code=12).err
     assert next(made.open().ancestry(branch="main")).message == "meanwhile"
 
 
@@ -116,7 +116,7 @@ def with_url(command: tuple[str, ...], url: str) -> list[str]:
 @pytest.mark.parametrize("command", DESTRUCTIVE, ids=" ".join)
 def test_nothing_is_destroyed_unasked(cli: Cli, named: Made, command: tuple[str, ...]) -> None:
     before = named.files()
-    answer = cli(*with_url(command, named.url), code=1)
+    answer = cli(*with_url(command, named.url), code=13)
     assert "add --yes; nothing was changed" in answer.err
     assert named.files() == before
 
@@ -128,7 +128,7 @@ def test_a_no_is_a_no_and_a_yes_a_yes(
     before = named.files()
     for line in ("n\n", "\n", "", "yesterday\n"):
         asked(line)
-        answer = cli(*with_url(command, named.url), code=1)
+        answer = cli(*with_url(command, named.url), code=13)
         assert answer.out == ""
         assert answer.err.endswith("error: not confirmed; nothing was changed\n")
     assert named.files() == before

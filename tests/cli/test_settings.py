@@ -62,23 +62,41 @@ def test_a_setting_that_there_is_not_is_an_error_that_lists_those_there_are(cli:
     assert "pack_target_bytes" in cli("config", "set", made.url, "nonsense=1", code=1).err
 
 
+def status(cli: Cli, made: Made) -> str:
+    """Return what the command shows as the status."""
+    lines = [line.split(maxsplit=1) for line in cli("status", made.url).out.splitlines()]
+    return {name: text.strip() for name, text in lines}["status"]
+
+
 def test_a_read_only_repository_refuses_commits_and_says_why_until_it_is_online(cli: Cli, made: Made) -> None:
-    assert cli("status", made.url).out == "online\n"
-    assert cli("status", made.url, "--read-only", "--reason", "moving", "--yes").out == "read-only: moving\n"
-    found = cli("status", made.url, "--json").json
+    assert status(cli, made) == "online"
+    assert (
+        cli("set-status", made.url, "read-only", "--reason", "moving", "--yes").out == "The repository is read-only.\n"
+    )
+    assert status(cli, made) == "read-only: moving"
+    found = cli("status", made.url, "--json").json["status"]
     assert (found["availability"], found["limited_availability_reason"]) == ("read_only", "moving")
     with pytest.raises(ReadOnlyError):
         commit(made.open(), "refused", lambda root: root.attrs.update(late=1))
-    assert "read-only: moving" in cli("tag", "create", made.url, "v1", code=1).err
-    assert cli("status", made.url, "--online").out == "online\n"
+    assert "read-only: moving" in cli("tag", "create", made.url, "v1", code=11).err
+    cli("set-status", made.url, "online")
+    assert status(cli, made) == "online"
     commit(made.open(), "accepted", lambda root: root.attrs.update(late=1))
 
 
 def test_the_status_is_not_changed_unasked_nor_by_a_dry_run(cli: Cli, made: Made) -> None:
-    assert "add --yes" in cli("status", made.url, "--read-only", code=1).err
-    assert cli("status", made.url, "--read-only", "--dry-run").out == "Dry run: would be read-only\n"
-    assert "one of --online and --read-only" in cli("status", made.url, "--read-only", "--online", code=1).err
-    assert cli("status", made.url).out == "online\n"
+    assert "add --yes" in cli("set-status", made.url, "read-only", code=13).err
+    assert cli("set-status", made.url, "read-only", "--dry-run").out == "Dry run: would be read-only.\n"
+    assert "online" in cli("set-status", made.url, "closed", code=2).err
+    assert status(cli, made) == "online"
+
+
+def test_the_status_tells_names_and_retention(cli: Cli, made: Made) -> None:
+    made.open().create_tag("v1", made.tip)
+    made.open().set_retention("last 2")
+    found = cli("status", made.url, "--json").json
+    assert (found["branches"], found["tags"], found["retention"]) == (["main"], ["v1"], "last 2")
+    assert found["id"] == made.open().id
 
 
 def test_metadata_is_set_in_part_listed_and_deleted(cli: Cli, made: Made) -> None:
@@ -88,7 +106,7 @@ def test_metadata_is_set_in_part_listed_and_deleted(cli: Cli, made: Made) -> Non
     assert cli("metadata", "list", made.url, "--json").json == made.open().get_metadata()
     assert cli("metadata", "get", made.url, "title").out == "More rain\n"
     assert "it has contact, title" in cli("metadata", "get", made.url, "none", code=1).err
-    assert "add --yes" in cli("metadata", "delete", made.url, "title", code=1).err
+    assert "add --yes" in cli("metadata", "delete", made.url, "title", code=13).err
     cli("metadata", "delete", made.url, "title", "--dry-run")
     assert "title" in made.open().get_metadata()
     cli("metadata", "delete", made.url, "title", "--yes")

@@ -28,7 +28,7 @@ def test_a_clone_has_all_history_and_a_second_one_what_is_new(cli: Cli, made: Ma
 def test_a_clone_onto_something_else_is_an_error(cli: Cli, made: Made, tmp_path: Path) -> None:
     cli("init", tmp_path / "other")
     assert cli("clone", made.url, tmp_path / "other", code=1).err.startswith("error: ")
-    assert cli("clone", tmp_path / "none", tmp_path / "new", code=1).err.startswith("error: there is no repository")
+    assert cli("clone", tmp_path / "none", tmp_path / "new", code=10).err.startswith("error: there is no repository")
 
 
 def test_a_copy_is_one_commit_or_all_of_them(cli: Cli, made: Made, tmp_path: Path) -> None:
