@@ -99,7 +99,7 @@ def test_sources_out_of_reach_are_counted_and_told(repo: ars.Repository, sample:
     report = without_containers(repo).verify(level="chunks", sample=sample)
     assert (report.ok, report.complete, report.exit_code, report.findings) == (True, False, 5, ())
     assert list(report.unread.values()) == [1]
-    assert report.to_dict()["result"]["unread"] == dict(report.unread)
+    assert report.to_dict()["unread"] == dict(report.unread)
     assert "not read: 1 virtual chunks in s3://bucket/data/: in no container" in str(report)
     assert "nothing is wrong with what was read" in str(report)
     assert without_containers(repo).maintain().exit_code == 0
