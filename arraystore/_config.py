@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from arraystore._chunks.pack_writer import PackSettings
-from arraystore._chunks.virtual_containers import VirtualChunkContainer
+from arraystore._chunks.virtual_chunk_container import VirtualChunkContainer
 from arraystore.errors import InvalidInputError
 
 __all__ = ["RepositoryConfig"]

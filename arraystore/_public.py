@@ -13,7 +13,7 @@ if not TYPE_CHECKING:
             "arraystore._chunks.cache_budget": "limit_caches",
             "arraystore._chunks.cache_usage": "CacheStats",
             "arraystore._chunks.virtual_checksums": "FROM_SOURCE FromSource",
-            "arraystore._chunks.virtual_containers": "VirtualChunkContainer",
+            "arraystore._chunks.virtual_chunk_container": "VirtualChunkContainer",
             "arraystore._commit.solvers": "BasicConflictSolver ConflictDetector ConflictSolver Solution Versions",
             "arraystore._config": "RepositoryConfig",
             "arraystore._conflicts": "Conflict ConflictType VersionSelection",
@@ -59,7 +59,7 @@ else:  # the reference pages take what stands under a plain TYPE_CHECKING for no
     from arraystore._chunks.cache_budget import limit_caches
     from arraystore._chunks.cache_usage import CacheStats
     from arraystore._chunks.virtual_checksums import FROM_SOURCE, FromSource
-    from arraystore._chunks.virtual_containers import VirtualChunkContainer
+    from arraystore._chunks.virtual_chunk_container import VirtualChunkContainer
     from arraystore._commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
     from arraystore._config import RepositoryConfig
     from arraystore._conflicts import Conflict, ConflictType, VersionSelection

@@ -31,7 +31,7 @@ NEEDED = """
 _changes.change_set _changes.node_changes _changes.read_tracking
 _chunks.block_cache _chunks.cache_budget _chunks.cache_usage _chunks.cells _chunks.checksums _chunks.chunk_table
 _chunks.manifest_cache _chunks.pack_writer _chunks.packed_run _chunks.reader _chunks.single_flight _chunks.spare_buffers
-_chunks.virtual_checksums _chunks.virtual_containers
+_chunks.virtual_checksums _chunks.virtual_chunk_container _chunks.virtual_containers
 _commit.batch _commit.group_commit _commit.note _commit.prepare _commit.prepared _commit.rebase_request
 _commit.rebase_step _commit.request
 _concurrency _config _context _environment
@@ -84,7 +84,7 @@ def test_a_first_commit_loads_what_a_session_needs_and_no_more() -> None:
 
 COMPILED = {
     "_chunks.cache_usage": {"CacheStats"},
-    "_chunks.virtual_containers": {"VirtualChunkContainer"},
+    "_chunks.virtual_chunk_container": {"VirtualChunkContainer"},
     "_config": {"RepositoryConfig"},
     "_format.layer": {"Attachment"},
     "_log.status": {"FeatureFlag", "RepoStatus"},

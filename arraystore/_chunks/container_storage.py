@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arraystore._chunks.virtual_containers import VirtualChunkContainer
+from arraystore._chunks.virtual_chunk_container import ContainerAccess, VirtualChunkContainer
 from arraystore.errors import InvalidInputError
 from arraystore.storage.constructors import azure_storage, gcs_storage, http_storage, s3_storage
 from arraystore.storage.credentials import GcsBearerCredential, S3StaticCredentials
 from arraystore.storage.local import local_filesystem_storage
 from arraystore.storage.protocol import Storage
 from arraystore.storage.urls import storage_from_url
-
-if TYPE_CHECKING:
-    from arraystore._chunks.virtual_containers import ContainerAccess
 
 _SERVICES = {
     "s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "azure": "azure", "http": "http",

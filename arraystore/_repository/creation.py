@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from arraystore._chunks.virtual_containers import ContainerAccess, VirtualContainers
+from arraystore._chunks.virtual_chunk_container import ContainerAccess
+from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._config import RepositoryConfig
 from arraystore._context import Context
 from arraystore._environment import current_environment

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from arraystore._chunks.virtual_containers import ContainerAccess
+from arraystore._chunks.virtual_chunk_container import ContainerAccess
 from arraystore._commit.note import check_note
 from arraystore._config import RepositoryConfig
 from arraystore._repository.creation import create_repository, find_repository, repository_exists

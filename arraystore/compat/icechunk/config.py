@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from arraystore._chunks.virtual_containers import VirtualChunkContainer as CoreContainer
+from arraystore._chunks.virtual_chunk_container import VirtualChunkContainer as CoreContainer
 from arraystore._config import RepositoryConfig as CoreConfig
 from arraystore._log.status import FeatureFlag as CoreFlag
 from arraystore.compat.icechunk._display import Record, Shown
