@@ -89,15 +89,15 @@ class ForkLedger:
             self.issued.pop(fork.epoch, None)
 
 
-def warn_of_unmerged(ledger: ForkLedger) -> None:
+def warn_of_unmerged(ledger: ForkLedger, owner: str = "session", target: str = "this commit") -> None:
     """Warn, once for each fork, of forks that may have been written to and were not merged."""
     missed = {epoch for epoch, issued in list(ledger.issued.items()) if issued.missed} - ledger.reported
     if missed:
         ledger.reported |= missed
-        what = "fork of this session was" if len(missed) == 1 else "forks of this session were"
+        what = f"fork of this {owner} was" if len(missed) == 1 else f"forks of this {owner} were"
         warnings.warn(
             f"{len(missed)} {what} sent away or written to, and not merged: what was written there will not be part of "
-            "this commit. Merge what changes() of the forks returns before committing, with session.merge(...).",
+            f"{target}. Merge what changes() of the forks returns before, with {owner}.merge(...).",
             UnmergedForksWarning,
             stacklevel=_caller(),
         )

@@ -55,6 +55,7 @@ class PayloadOrigin:
     fork: ForkId
     epoch: int
     number: int
+    parents: tuple[tuple[ForkId, int], ...] = ()
 
 
 # -- collecting -----------------------------------------------------------------------------------------------
@@ -74,7 +75,7 @@ async def collect(changes: ChangeSet, reader: ChunkReader, origin: PayloadOrigin
                 parts.append(part_of(0, len(arrays), references.coords))
                 arrays.append((node.id, node.path))
                 references_of_arrays.append(references)
-    fork = ForkChanges(origin.fork, origin.epoch, origin.number, tuple(changes.node_changes()), reads)
+    fork = ForkChanges(origin.fork, origin.epoch, origin.number, tuple(changes.node_changes()), reads, origin.parents)
     return PayloadTable((fork,), tuple(arrays), tuple(parts), _concatenate(references_of_arrays)).payload(
         origin.session
     )
@@ -326,12 +327,37 @@ def _note_own(changes: ChangeSet, merged: Merged) -> None:
     for identifier, table in touched.items():
         coords, values = table.columns()
         if len(coords):
-            grid = tuple((coords.max(axis=0) + 1).tolist())
-            log = merged.cells.setdefault(identifier, CellLog(grid))
-            log.fit(grid)
-            noted = np.full((len(coords), 2), _THE_SESSION, dtype=np.int32)
-            noted[:, 0] = values[:, 0]
-            log.note(log.numbers(coords), noted)
+            log = _log_of(merged, identifier, coords)
+            _note(log, log.numbers(coords), values[:, 0])
+
+
+def _log_of(merged: Merged, identifier: NodeId, coords: Int64s) -> CellLog:
+    """Return the log of an array with room for cells."""
+    grid = tuple((coords.max(axis=0) + 1).tolist())
+    log = merged.cells.setdefault(identifier, CellLog(grid))
+    log.fit(grid)
+    return log
+
+
+def _note(log: CellLog, numbers: Int64s, epochs: Int64s) -> None:
+    noted = np.full((len(numbers), 2), _THE_SESSION, dtype=np.int32)
+    noted[:, 0] = epochs
+    log.note(numbers, noted)
+
+
+def note_unseen(changes: ChangeSet, merged: Merged) -> None:
+    """Move all that a fork has written into the logs, for a merge of forks that have seen nothing of it."""
+    with changes.lock:
+        _note_own(changes, merged)
+        for identifier, written in changes.arrays.items():
+            coords, _ = written.table.columns()
+            if len(coords):
+                log = _log_of(merged, identifier, coords)
+                numbers = log.numbers(coords)
+                numbers = np.sort(numbers[log.find_many(numbers)[0] < 0])
+                _note(log, numbers, np.zeros_like(numbers))
+        for key in changes.nodes:
+            changes.node_epochs.setdefault(key, 0)
 
 
 def _final_nodes(changes: ChangeSet, table: PayloadTable, merged: Merged) -> dict[NodeId, Node]:

@@ -64,7 +64,7 @@ def check_nodes(
             elif current is None or current.id != change.id:
                 if change.operation != Operation.DELETED or not (again or key in touched):
                     raise MergeConflictError(f"a fork changed {change.path!r}, which is deleted by now", change.path)
-            elif changes.node_epochs.get(key, 0) >= fork.epoch and key not in touched and not again:
+            elif changes.node_epochs.get(key, -1) >= fork.epoch and key not in touched and not again:
                 raise MergeConflictError(f"a fork and its session both changed the node {change.path!r}", change.path)
             elif change.operation == Operation.DELETED:
                 if others_wrote(current, fork):

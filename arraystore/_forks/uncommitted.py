@@ -82,17 +82,18 @@ class UncommittedView:
 
 
 class UnsentReader(ChunkReader):
-    """A reader of chunks of another session's packs, uploaded or not, that shares the caches of `reader`."""
+    """A reader of chunks of other sessions' packs, uploaded or not, that shares the caches of `reader`."""
 
     def __init__(self, reader: ChunkReader, packs: PackWriter, unsent: dict[str, int]) -> None:
         super().__init__(reader.storage, reader.manifests, reader._virtual, reader.verify)
         self.blocks = reader.blocks
-        self._packs = packs
-        self._unsent = unsent
+        self._unsent: dict[str, tuple[PackWriter, int]] = {key: (packs, number) for key, number in unsent.items()}
+        if isinstance(reader, UnsentReader):
+            self._unsent |= reader._unsent
 
     def _waiting(self, key: str, start: int, stop: int) -> bytes | None:
-        number = self._unsent.get(key)
-        return None if number is None else self._packs.read(number, start, stop)
+        found = self._unsent.get(key)
+        return None if found is None else found[0].read(found[1], start, stop)
 
     def _native_sync(
         self, manifest: Manifest, source: int, offset: int, length: int, start: int, stop: int

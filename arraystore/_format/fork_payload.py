@@ -8,7 +8,7 @@ cell.  A reference therefore takes little more than its length.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 
@@ -26,8 +26,12 @@ from arraystore._format.manifest import (
 from arraystore._format.node import NodeKind, check_path
 from arraystore._format.transaction import NodeChange
 from arraystore._format.types import Int64s
-from arraystore._format.wire import Number, Wire, read_id, read_tuple, tuple_of
+from arraystore._format.wire import Number, Wire, read_id, read_number, read_tuple, tuple_of
 from arraystore.errors import FormatError
+
+
+def _read_parent(name: str, value: Any) -> Any:
+    return read_tuple(name, value, read_id, read_number)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,18 @@ class ForkChanges(Wire):
     """Node changes, in order."""
     reads: bytes = b""
     """Encoded read set of a serializable session; empty if unknown."""
+    parents: Annotated[tuple[tuple[ForkId, int], ...], tuple_of(_read_parent)] = ()
+    """Forks that it was forked from, that of the session first, each with its number among the forks of that one."""
+
+    def to_wire(self) -> tuple[Any, ...]:
+        """Encode as a msgpack value, without parents where there are none."""
+        values = super().to_wire()
+        return values if self.parents else values[:-1]
+
+    @classmethod
+    def from_wire(cls, name: str, value: Any) -> Self:
+        """Decode; raises `FormatError`."""
+        return super().from_wire(name, (*value, ()) if type(value) is tuple and len(value) == 5 else value)
 
 
 @dataclass(frozen=True, eq=False)

@@ -196,6 +196,10 @@ class SessionBase:
     def __reduce__(self) -> tuple[Any, ...]:
         return rebuild_reader, (type(self), self._locator())
 
+    def for_store(self) -> Any:
+        """Return what is pickled with a store: the session."""
+        return self
+
     def _locator(self) -> SnapshotLocator:
         return SnapshotLocator.of(self.context, self._tip.state, self.verify_chunks)
 

@@ -6,24 +6,34 @@ import asyncio
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._changes.read_set import ReadSet
 from arraystore._context import Context
-from arraystore._forks.ledger import CachedView, ForkLedger, IssuedFork
-from arraystore._forks.merge import OnOverlap, PayloadOrigin, apply_payloads, check_overlap, collect, decode_payload
+from arraystore._forks.ledger import CachedView, ForkLedger, IssuedFork, warn_of_unmerged
+from arraystore._forks.lineage import Lineage, has_strangers, numbered_by
+from arraystore._forks.merge import (
+    OnOverlap,
+    PayloadOrigin,
+    apply_payloads,
+    check_overlap,
+    collect,
+    decode_payload,
+    note_unseen,
+)
+from arraystore._forks.merged import Merged
 from arraystore._forks.payload_table import PAYLOAD
 from arraystore._forks.uncommitted import UncommittedView, build_uncommitted_view, with_uncommitted
-from arraystore._format.fork_payload import encode_changes
+from arraystore._format.fork_payload import ChangePayload, ForkChanges, encode_changes
 from arraystore._format.ids import ForkId
 from arraystore._format.node import Node
 from arraystore._log.loading import Tip
 from arraystore._runtime import run
 from arraystore._session.base import Isolation, SessionBase, SessionState, pack_writer
-from arraystore._session.pickling import SnapshotLocator
-from arraystore.errors import InvalidInputError, SessionStateError
+from arraystore._session.pickling import SnapshotLocator, forget_live, keep_live, live_session
+from arraystore.errors import ArrayStoreError, InvalidInputError, MergeConflictError, ReadOnlyError, SessionStateError
 
 _AT_ONCE = 64
 """Count of forks that upload at the same time."""
@@ -32,15 +42,11 @@ _MERGED_INLINE = 16
 """Count of payloads merged on the event loop; more are merged in a thread, so that requests continue."""
 
 SESSION_ONLY = {
-    "abandon": "a fork has no forks: call abandon on its session",
     "amend": "a fork does not amend: merge it into its session, and call amend there",
     "append": "forks do not append to arrays: append in the session, before forking",
     "appending": "forks do not append to arrays: append in the session, before forking",
     "commit": "a fork is not committed: merge it into its session, and commit that",
     "flush": "a fork is not flushed: merge it into its session, and call flush there",
-    "fork": "a fork is not forked: fork its session, or pickle the fork before writing to it",
-    "has_forks": "a fork has no forks: ask its session",
-    "merge": "nothing is merged into a fork: merge all forks into their session",
     "move": "forks do not move nodes: move them in the session, before forking",
     "rebase": "a fork is not rebased: merge it into its session, and rebase that",
 }
@@ -54,34 +60,33 @@ class SessionOnlyError(SessionStateError, AttributeError):
 class ForkSession(SessionBase):
     """A copy of a session for a worker process, whose change set is merged back into the session.
 
-    Comes from `Session.fork`.  Every copy that is unpickled is a fork of its own.
+    Comes from `Session.fork`.  It may be pickled at any time: each copy that is unpickled is a fork of its own, with
+    the changes that were made before.
     """
 
     def __init__(
         self,
         context: Context,
         tip: Tip,
-        session: bytes,
-        epoch: int,
-        below: UncommittedView | bytes | None,
+        lineage: Lineage,
+        below: Sequence[UncommittedView | bytes],
         isolation: Isolation,
         issued: IssuedFork | None = None,
         verify_chunks: bool | None = None,
     ) -> None:
-        if below is None:
-            state = tip.state
-        else:
-            state = with_uncommitted(tip.state, below) if isinstance(below, bytes) else below.state
+        state = tip.state
+        for each in below:
+            state = with_uncommitted(state, each) if isinstance(each, bytes) else each.state
         self._origin = tip
         super().__init__(context, Tip(state, {}), branch=state.branch, isolation=isolation, verify_chunks=verify_chunks)
-        self._session = session
-        self._epoch = epoch
+        self._lineage = lineage
         self._sent = 0
-        self._below = below
+        self._below = tuple(below)
         self._issued = IssuedFork() if issued is None else issued
         self._issued.fork = weakref.ref(self)
-        if isinstance(below, UncommittedView):
-            self._reader = below.reader(self._reader)
+        for each in below:
+            if isinstance(each, UncommittedView):
+                self._reader = each.reader(self._reader)
         self._begin()
         self._state = SessionState.OPEN
 
@@ -95,6 +100,9 @@ class ForkSession(SessionBase):
 
     def _begin(self) -> None:
         """Begin without changes, keeping the read set, since earlier reads may decide later writes."""
+        keep_live(self._id, self)
+        self._ledger = ForkLedger()
+        self._covered: set[int] = set()
         self._show(ChangeSet(self._tip.state, pack_writer(self.context)), self.hierarchy.reads)
 
     def _show(self, changes: ChangeSet | None, reads: ReadSet | None) -> None:
@@ -106,27 +114,51 @@ class ForkSession(SessionBase):
         with self._lock:
             if not self.is_of_this_process and not self.has_uncommitted_changes:
                 self._id = self.context.environment.new_id()
-                self._begin()
                 self._pid = os.getpid()
+                self._begin()
         super().check_writable(refusal)
+
+    def _refused(self, refusal: str) -> ArrayStoreError:
+        if self._state is SessionState.COPY:
+            return ReadOnlyError(
+                "this is a read-only copy of a fork, which came here with a store or an array, and what is written to "
+                "it would be lost: send the fork itself, write to its store, and return the fork or its changes(); "
+                "dask arrays are written by arraystore.dask.store_dask or arraystore.xarray.to_arraystore"
+            )
+        return super()._refused(refusal)
 
     def discard_changes(self) -> None:
         """Discard all changes of this fork."""
         self.check_writable()
+        forget_live(self._id)
         self._id = self.context.environment.new_id()
         self._begin()
 
+    # -- changes --------------------------------------------------------------------------------------------
+
     def changes(self) -> bytes:
         """Upload the chunks written, and return all changes as a payload for `Session.merge`."""
-        return run(self.changes_async())
+        self._warn_of_unmerged_forks()
+        return run(self._changes_payload())
 
     async def changes_async(self) -> bytes:
         """Asynchronous twin of `changes`."""
+        self._warn_of_unmerged_forks()
+        return await self._changes_payload()
+
+    async def _changes_payload(self) -> bytes:
         self.check_writable()
         self._issued.sent = True
         self._sent += 1
-        origin = PayloadOrigin(self._session, ForkId(self._id), self._epoch, self._sent)
-        return encode_changes(await collect(self.hierarchy.writable(), self._reader, origin, self._noted()))
+        line = self._lineage
+        origin = PayloadOrigin(line.session, ForkId(self._id), line.epoch, self._sent, line.parents)
+        payload = await collect(self.hierarchy.writable(), self._reader, origin, self._noted())
+        return encode_changes(replace(payload, forks=(*payload.forks, *self._covered_forks())))
+
+    def _covered_forks(self) -> Iterator[ForkChanges]:
+        """Yield forks of the session that were merged into this fork, for the session not to wait for them."""
+        for epoch in self._covered - {self._lineage.epoch}:
+            yield ForkChanges(ForkId(self.context.environment.new_id()), epoch, 1)
 
     def _noted(self) -> bytes:
         """Return the encoded read set; empty if reads are not tracked."""
@@ -139,24 +171,98 @@ class ForkSession(SessionBase):
             "shift or reindex the array in the session, before or after its forks"
         )
 
+    # -- pickling -------------------------------------------------------------------------------------------
+
     def __reduce__(self) -> tuple[Any, ...]:
-        self._check_unwritten()
-        below = run(self._below.send()) if isinstance(self._below, UncommittedView) else self._below
-        return PickledFork.open, (self._pickled(below),)
+        if self.has_uncommitted_changes:
+            self._warn_of_unmerged_forks()
+        elif all(isinstance(each, bytes) for each in self._below):  # nothing to upload
+            self._issued.sent = True
+            return PickledFork.open, (self._pickled([each for each in self._below if isinstance(each, bytes)], b""),)
+        return PickledFork.open, (run(self.parts_async()),)
 
     async def parts_async(self) -> PickledFork:
-        """Return the form in which a fork travels to another process."""
-        self._check_unwritten()
-        return self._pickled(await self._below.send() if isinstance(self._below, UncommittedView) else self._below)
-
-    def _check_unwritten(self) -> None:
-        if self.has_uncommitted_changes:
-            raise SessionStateError("this fork has been written to: send the result of changes(), not the fork")
-
-    def _pickled(self, below: bytes | None) -> PickledFork:
+        """Return the form in which a fork travels to another process, with its changes, whose chunks are uploaded."""
+        written = await self._changes_payload() if self.has_uncommitted_changes else b""
         self._issued.sent = True
+        return self._pickled(await self._send_below(), written)
+
+    async def _send_below(self) -> list[bytes]:
+        return [each if isinstance(each, bytes) else await each.send() for each in self._below]
+
+    def _pickled(self, below: Sequence[bytes], written: bytes) -> PickledFork:
         locator = SnapshotLocator.of(self.context, self._origin.state, self.verify_chunks)
-        return PickledFork(locator, self._session, self._epoch, below, self.isolation, self._noted())
+        return PickledFork(locator, self._lineage, tuple(below), self.isolation, self._noted(), written)
+
+    def for_store(self) -> ForkOfStore:
+        """Return what is pickled with a store: in this process the fork itself, elsewhere a copy to read."""
+        return ForkOfStore(self)
+
+    async def _parts_to_read(self) -> PickledFork:
+        """Return the form in which a copy to read travels."""
+        written = b""
+        if self.has_uncommitted_changes:
+            super().check_writable()  # chunks of an inherited fork are uploaded by the process that wrote them
+            origin = PayloadOrigin(self._lineage.session, ForkId(self._id), self._lineage.epoch, 1)
+            written = encode_changes(await collect(self.hierarchy.writable(), self._reader, origin))
+        return self._pickled(await self._send_below(), written)
+
+    # -- forks ----------------------------------------------------------------------------------------------
+
+    def fork(self) -> ForkSession:
+        """Return a fork of this fork, which sees its changes, and is merged into it."""
+        return run(self.fork_async())
+
+    async def fork_async(self) -> ForkSession:
+        """Asynchronous twin of `fork`."""
+        return await issue_fork(self, self._ledger)
+
+    @property
+    def has_forks(self) -> bool:
+        """True if the fork has issued forks that were not merged."""
+        return bool(self._ledger.issued)
+
+    def abandon(self, fork: ForkSession) -> None:
+        """Abandon the changes of a fork of this fork; see `Session.abandon`."""
+        self._ledger.abandon(fork)
+
+    def merge(
+        self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes], on_overlap: OnOverlap = "error"
+    ) -> None:
+        """Merge the changes of forks of this fork, or of other forks of its session; see `Session.merge`."""
+        flat = list(forks_in(forks))
+        run(self.merge_async(flat, on_overlap=on_overlap))
+
+    async def merge_async(
+        self, *forks: ForkSession | bytes | Iterable[ForkSession | bytes], on_overlap: OnOverlap = "error"
+    ) -> None:
+        """Asynchronous twin of `merge`."""
+        await merge_forks(self, self._ledger, forks, on_overlap)
+
+    def _warn_of_unmerged_forks(self) -> None:
+        warn_of_unmerged(self._ledger, "fork", "the changes of the fork")
+
+    def _decode(self, data: bytes) -> ChangePayload:
+        payload = decode_payload(data, self._lineage.session)
+        ours = {self._id, *(parent for parent, _ in self._lineage.parents)}
+        if any(fork.fork in ours for fork in payload.forks):
+            raise MergeConflictError(
+                "these changes are of the fork itself, or of one that it is a fork of: merge it into that one"
+            )
+        return payload
+
+    def _number(self, payloads: Sequence[ChangePayload]) -> list[ChangePayload]:
+        """Return payloads whose forks are numbered as forks of this one, and take over what they have not seen."""
+        numbered = [numbered_by(payload, ForkId(self._id)) for payload in payloads]
+        if any(map(has_strangers, numbered)):
+            note_unseen(self.hierarchy.writable(), self._ledger.merged)
+        return numbered
+
+    def _note_merged(self, payloads: Sequence[ChangePayload]) -> None:
+        forks = [fork for payload in payloads for fork in payload.forks]
+        self._covered.update(fork.epoch for fork in forks)
+        self._covered.add(self._lineage.epoch)
+        self._lineage = self._lineage.after_merging(forks)
 
 
 @dataclass(frozen=True)
@@ -164,14 +270,14 @@ class PickledFork:
     """Fork on its way to another process; whoever opens it gets a fork of their own."""
 
     locator: SnapshotLocator
-    session: bytes
-    """Id of the session."""
-    epoch: int
-    below: bytes | None
-    """Encoded uncommitted changes of the session."""
+    lineage: Lineage
+    below: tuple[bytes, ...]
+    """Encoded uncommitted changes of the session, and of each fork between it and this one."""
     isolation: Isolation
     reads: bytes
     """Encoded read set; empty if reads are not tracked."""
+    written: bytes
+    """Payload of its own changes; empty for none."""
 
     def open(self) -> ForkSession:
         """Return a fork of its own."""
@@ -184,11 +290,36 @@ class PickledFork:
     def _at(self, tip: Tip) -> ForkSession:
         place = self.locator
         fork = ForkSession(
-            place.context, tip, self.session, self.epoch, self.below, self.isolation, verify_chunks=place.verify_chunks
+            place.context, tip, self.lineage, self.below, self.isolation, verify_chunks=place.verify_chunks
         )
         if self.reads and fork.hierarchy.reads is not None:
             fork.hierarchy.reads.update(ReadSet.decode("reads of a pickled fork", self.reads))
+        if self.written:
+            payload = decode_payload(self.written)
+            fork._covered = {each.epoch for each in payload.forks}
+            apply_payloads(fork.hierarchy.writable(), [payload], Merged())
+            fork.hierarchy.forget()
         return fork
+
+
+@dataclass(frozen=True)
+class ForkOfStore:
+    """The fork of a store or an array that is pickled."""
+
+    fork: ForkSession
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_fork_of_store, (self.fork._id, run(self.fork._parts_to_read()))
+
+
+def open_fork_of_store(identifier: bytes, parts: PickledFork) -> ForkSession:
+    """Return the same fork in its own process, or a read-only copy with its changes in another."""
+    live = live_session(identifier)
+    if isinstance(live, ForkSession):
+        return live
+    copy = parts.open()
+    copy._state = SessionState.COPY
+    return copy
 
 
 async def issue_fork(session: SessionBase, ledger: ForkLedger) -> ForkSession:
@@ -199,17 +330,18 @@ async def issue_fork(session: SessionBase, ledger: ForkLedger) -> ForkSession:
         changes.epoch = max(changes.epoch, ledger.rebased)
         epoch = changes.next_epoch()
         changes.packs.settle()  # later writes of the session go to other packs, and are tracked
-    below = await _load_view(session.context, changes, ledger)
-    return ForkSession(
-        session.context,
-        session.base_tip,
-        session._id,
-        epoch,
-        below,
-        session.isolation,
-        ledger.issue(epoch),
-        session.verify_chunks,
+    view = await _load_view(session.context, changes, ledger)
+    below: tuple[UncommittedView | bytes, ...] = () if view is None else (view,)
+    tip, lineage = session.base_tip, Lineage(session._id, epoch)
+    if isinstance(session, ForkSession):
+        tip, lineage = session._origin, session._lineage.child(ForkId(session._id), epoch)
+        below = (*session._below, *below)
+    fork = ForkSession(
+        session.context, tip, lineage, below, session.isolation, ledger.issue(epoch), session.verify_chunks
     )
+    if isinstance(session, ForkSession) and session.hierarchy.reads is not None and fork.hierarchy.reads is not None:
+        fork.hierarchy.reads.update(session.hierarchy.reads)
+    return fork
 
 
 async def _load_view(context: Context, changes: ChangeSet, ledger: ForkLedger) -> UncommittedView | None:
@@ -237,11 +369,18 @@ async def merge_forks(session: SessionBase, ledger: ForkLedger, forks: Iterable[
 
 def _merge_payloads(session: SessionBase, ledger: ForkLedger, payloads: Sequence[bytes], on_overlap: OnOverlap) -> None:
     reads, changes = session.hierarchy.reads, session.hierarchy.writable()
-    decoded = [decode_payload(data, session._id, ledger.rebased) for data in payloads]
+    if isinstance(session, ForkSession):
+        decoded = [session._decode(data) for data in payloads]
+    else:
+        decoded = [decode_payload(data, session._id, ledger.rebased) for data in payloads]
     noted: list[ReadSet] = []
     if reads is not None:
         noted = [ReadSet.decode(PAYLOAD, fork.reads) for payload in decoded for fork in payload.forks if fork.reads]
-    ledger.settle(apply_payloads(changes, decoded, ledger.merged, on_overlap))
+    if isinstance(session, ForkSession):
+        ledger.settle(apply_payloads(changes, session._number(decoded), ledger.merged, on_overlap))
+        session._note_merged(decoded)
+    else:
+        ledger.settle(apply_payloads(changes, decoded, ledger.merged, on_overlap))
     for reads_of_fork in noted:
         assert reads is not None
         reads.update(reads_of_fork)

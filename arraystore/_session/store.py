@@ -91,6 +91,10 @@ class StoreSession(Protocol):
         """Return location, branch and snapshot as a short string."""
         ...
 
+    def for_store(self) -> Any:
+        """Return what is pickled with a store."""
+        ...
+
 
 class ArrayStore(PipelineStore, Store, SyncMixin):
     """A session as a Zarr store.
@@ -153,7 +157,7 @@ class ArrayStore(PipelineStore, Store, SyncMixin):
         return self.session.__dask_tokenize__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self._session, self._read_only)
+        return _rebuild, (type(self), self._session.for_store(), self._read_only)
 
     def _check_writable(self) -> None:
         self._session.check_writable(_WRITE_REFUSED)

@@ -137,9 +137,9 @@ class FsspecStorage(Storage):
     def __reduce__(self) -> tuple[Any, ...]:
         if not self._pickle_credentials and (holds_credentials(self._options) or is_signed(self._root)):
             raise StorageError(
-                f"{self._location}: this storage holds credentials, and these are not pickled by default; configure "
-                "the filesystem through the environment of each process, or create the storage with "
-                "pickle_credentials=True to include them"
+                f"pickle_credentials=True was not passed when the storage on {self._location} was created, so its "
+                "credentials do not go to other processes: pass it to send them along, or configure the filesystem "
+                "through the environment of each process"
             )
         create = partial(
             FsspecStorage,

@@ -47,9 +47,9 @@ class ObstoreConfig:
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.pickle_credentials and (self.secret_options or self.headers or self.credentials):
             raise StorageError(
-                f"{self.location}: this storage holds credentials, and these are not pickled by default; create it "
-                "with get_credentials or from_env=True, so that each process gets its own, or with "
-                "pickle_credentials=True to include them"
+                f"pickle_credentials=True was not passed when the storage on {self.location} was created, so its "
+                "credentials do not go to other processes: pass it to send them along, or create the storage with "
+                "get_credentials or from_env=True, so that each process finds its own"
             )
         revealed = {
             "secret_options": [(name, secret.reveal()) for name, secret in self.secret_options],

@@ -46,6 +46,7 @@ class Secret:
 
     def __reduce__(self) -> NoReturn:
         raise StorageError(
-            "credentials are not pickled by default: create the storage with get_credentials or from_env, so that "
-            "each process gets its own, or with pickle_credentials=True to include them"
+            "pickle_credentials=True was not passed when the storage was created, so its credentials do not go to "
+            "other processes: pass it to send them along, or create the storage with get_credentials or from_env=True, "
+            "so that each process finds its own"
         )

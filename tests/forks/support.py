@@ -68,3 +68,8 @@ def pickle_inherited(session: Session) -> str:
     except SessionStateError as error:
         return str(error)
     return "done"
+
+
+def fill_and_return(fork: ForkSession, number: int, value: int) -> ForkSession:
+    fill(fork, number, value)
+    return fork

@@ -173,15 +173,6 @@ def test_a_damaged_payload_is_refused_and_changes_nothing(repo: ars.Repository) 
     assert not session.has_uncommitted_changes
 
 
-def test_forks_do_not_commit_and_do_not_travel_after_they_were_written_to(repo: ars.Repository) -> None:
-    fork = repo.writable_session("main").fork()
-    write(fork, 0, 1)
-    with pytest.raises(SessionStateError):
-        fork.commit("no")
-    with pytest.raises(SessionStateError):
-        pickle.dumps(fork)
-
-
 def test_a_write_during_a_commit_is_refused_and_not_lost_without_a_word(repo: ars.Repository) -> None:
     storage = repo.storage
     started, go_on = threading.Event(), threading.Event()

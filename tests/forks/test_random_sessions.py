@@ -148,6 +148,23 @@ def writes_to_a_fork(world: World) -> None:
         write(world, fork, seen, grows=world.rng.random() < 0.15)
 
 
+def sends_a_fork(world: World) -> None:
+    if world.forks:
+        at = world.rng.randrange(len(world.forks))
+        fork, seen = world.forks[at]
+        world.forks[at] = pickle.loads(pickle.dumps(fork)), seen
+
+
+def merges_a_fork_of_a_fork(world: World) -> None:
+    if world.forks:
+        fork, seen = world.rng.choice(world.forks)
+        second = fork.fork()
+        if world.rng.random() < 0.5:
+            second = pickle.loads(pickle.dumps(second))
+        write(world, second, seen, grows=False)
+        fork.merge(pickle.loads(pickle.dumps(second)) if world.rng.random() < 0.5 else second)
+
+
 def asks_a_fork_for_too_much(world: World) -> None:
     if world.forks:
         fork, _ = world.rng.choice(world.forks)
@@ -157,7 +174,6 @@ def asks_a_fork_for_too_much(world: World) -> None:
                 lambda: fork.flush("no"),
                 lambda: fork.commit("no"),
                 lambda: fork.rebase(ConflictDetector()),
-                lambda: fork.merge(b""),
             ]
         )
         with pytest.raises(SessionStateError):
@@ -269,7 +285,8 @@ def flushes(world: World) -> None:
         world.begin()
 
 
-ACTS = {writes: 6, rival: 4, forks: 4, writes_to_a_fork: 6, asks_a_fork_for_too_much: 2, merges: 4, rebases: 3,
+ACTS = {writes: 6, rival: 4, forks: 4, writes_to_a_fork: 6, sends_a_fork: 2,
+    merges_a_fork_of_a_fork: 2, asks_a_fork_for_too_much: 2, merges: 4, rebases: 3,
         commits: 2, amends: 1, flushes: 1}  # fmt: skip
 
 

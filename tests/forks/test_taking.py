@@ -162,11 +162,11 @@ def test_a_forked_child_does_not_upload_what_waits_in_its_parent(tmp_path: Path)
     assert values(repo.readonly_session("main"))[:2] == [5, 6]
 
 
-def test_only_the_session_commits_rebases_appends_moves_and_merges() -> None:
+def test_only_the_session_commits_rebases_appends_and_moves() -> None:
     repo, _ = counted(ars.in_memory_storage())
     session = repo.writable_session("main")
     fork = session.fork()
-    for name in ("commit", "amend", "flush", "rebase", "append", "appending", "move", "merge", "fork"):
+    for name in ("commit", "amend", "flush", "rebase", "append", "appending", "move"):
         with pytest.raises(SessionStateError, match=r"session"):
             getattr(fork, name)()
     fork.discard_changes()

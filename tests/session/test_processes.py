@@ -15,7 +15,7 @@ import pytest
 import zarr
 from zarr.core.buffer import cpu, default_buffer_prototype
 
-from arraystore import ForkSession, InvalidInputError, MergeConflictError, Repository, Session, SessionStateError
+from arraystore import InvalidInputError, MergeConflictError, Repository, Session
 from tests.session import workers
 from tests.session.conftest import FarMemory
 from tests.storage.workers import call_in_process, call_in_processes
@@ -233,14 +233,6 @@ def test_forks_that_wrote_the_same_chunk_are_refused_and_nothing_is_merged(repo:
 def test_a_fork_shows_the_uncommitted_state_of_its_session(repo: Repository, method: str) -> None:
     session, expected = changed(repo)
     np.testing.assert_array_equal(call_in_process(method, workers.read_session, session.fork()), expected)
-
-
-def test_a_fork_that_was_written_to_does_not_travel(repo: Repository) -> None:
-    fork = repo.writable_session("main").fork()
-    workers.write_part(fork, 0, 10)
-    with pytest.raises(SessionStateError, match="changes"):
-        pickle.dumps(fork)
-    assert isinstance(pickle.loads(pickle.dumps(repo.writable_session("main").fork())), ForkSession)
 
 
 def test_what_is_no_fork_is_not_merged(repo: Repository) -> None:

@@ -58,7 +58,7 @@ def test_no_secret_shows_in_a_representation(make: Callable[..., Storage]) -> No
 
 
 def test_secrets_are_not_pickled_unasked(make: Callable[..., Storage]) -> None:
-    with pytest.raises(StorageError, match="pickle_credentials=True") as caught:
+    with pytest.raises(StorageError, match=r"^pickle_credentials=True was not passed") as caught:
         pickle.dumps(make())
     assert HIDDEN not in "".join(traceback.format_exception(caught.value))
 
@@ -93,7 +93,7 @@ async def test_no_secret_shows_in_an_error_or_its_traceback() -> None:
 @pytest.mark.parametrize("query", ["X-Amz-Signature=" + HIDDEN, "sig=" + HIDDEN, "a=1&token=" + HIDDEN])
 def test_a_signature_in_a_url_is_not_pickled_unasked(query: str) -> None:
     storage = storage_from_url(f"https://example.org/data?{query}")
-    with pytest.raises(StorageError, match="not pickled by default") as caught:
+    with pytest.raises(StorageError, match="pickle_credentials=True was not passed") as caught:
         pickle.dumps(storage)
     assert HIDDEN not in str(caught.value)
     pickle.dumps(storage_from_url("https://example.org/data?version=3"))
