@@ -23,6 +23,7 @@ from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._commit.group_commit import GroupCommitter
 from arraystore._config import RepositoryConfig
 from arraystore._environment import Environment, current_environment
+from arraystore._format.ids import SnapshotId
 from arraystore._format.refs import Hint, name_in_key
 from arraystore._log.branch_entries import deleted_error, settle
 from arraystore._log.branch_log import BranchLog
@@ -86,6 +87,8 @@ class Context:
         self.manifests = ManifestCache(self.storage, self.repository, self.config.manifest_cache_bytes)
         self.reader = self._new_reader()
         self.repository_log = RepositoryLog(self.storage, self.repository, self.environment)
+        self.imports: dict[str, SnapshotId] = {}
+        """Snapshots by the id of what they are imports of, as far as somebody has looked for one."""
         self._branches: OrderedDict[str, _Branch] = OrderedDict()
         self._work: set[Future[None]] = set()
         self._maintained: set[str] = set()

@@ -43,6 +43,10 @@ class Prepared:
     amends: SnapshotId | None = None
     """Id of the snapshot that it replaces."""
 
+    def as_snapshot(self, amends: SnapshotId | None, time: int | None = None) -> Prepared:
+        """Return the same as a replacement of a snapshot, or as one of another time, if these are not None."""
+        return replace(self, amends=amends, time=self.time if time is None else time)
+
     def transaction(self, parent: SnapshotId, branch: str, sequence: int, first: int = 0) -> Transaction:
         """Return the transaction as it stands in the record of a number, with its attachments from `first` on."""
         log = self.log_place

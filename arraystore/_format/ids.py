@@ -48,6 +48,11 @@ def id_to_text(identifier: bytes) -> str:
     return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(90, -1, -10)])
 
 
+def is_id_text(text: str) -> bool:
+    """Return whether a string has as many characters of Crockford's base32 as an id; it may be too large for one."""
+    return len(text) == ID_CHARS and all(character in _VALUES for character in text)
+
+
 def id_from_text(text: str) -> bytes:
     """Decode the string form of an identifier; raises `InvalidInputError` for any other string."""
     if not isinstance(text, str) or len(text) != ID_CHARS:

@@ -12,6 +12,7 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.lifecycle import Deleted, Expiry, Fence, Reset
 from arraystore._format.record import Birth, Commit, Rewrite, decode_note, first_carried
 from arraystore._format.repository_log import FIRST_BRANCH, RepositoryEntry, RepositoryOperation
+from arraystore._history.imports import imported_at
 from arraystore._log.ancestry import rows_of_records
 from arraystore._log.branch_log import BranchLog
 from arraystore.errors import ObjectNotFoundError
@@ -131,12 +132,13 @@ async def _of_span(log: BranchLog, first: int, last: int) -> AsyncIterator[Updat
         entry = log.decode(number, span.bodies[number])
         if isinstance(entry, Commit):
             for item in reversed(entry.transactions):
-                message, _ = decode_note(log.key(number), notes[item.id])
+                message, metadata = decode_note(log.key(number), notes[item.id])
                 kind = UpdateType.NewCommit if item.amends is None else UpdateType.CommitAmended
                 details = {"snapshot": id_to_text(item.id), "message": message}
                 if item.amends is not None:
                     details["amends"] = id_to_text(item.amends)
-                yield Update(kind, _as_datetime(item.time), log.branch, details)
+                done = imported_at(item.id, metadata) or _as_datetime(item.time)
+                yield Update(kind, done, log.branch, details)
         elif isinstance(entry, Reset) and not entry.cause:
             yield Update(
                 UpdateType.BranchReset, _as_datetime(entry.time), log.branch, {"snapshot": id_to_text(entry.snapshot)}

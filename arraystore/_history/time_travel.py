@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from arraystore._format.history import SnapshotRow, page_span
 from arraystore._format.ids import id_time
+from arraystore._format.snapshot import PageRef
 from arraystore._log.ancestry import read_page
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip
@@ -51,18 +52,39 @@ async def nearer(log: BranchLog, tip: Tip, until: int) -> Tip:
     """Return a tip closer to a time: past the history pages that are all of a later time.
 
     Their directory has the times of the ids in them. The next newer page than those that may contain the time is read:
-    the history continues at its oldest snapshot. The tip is only good for following its history.
+    the history continues at its oldest snapshot. Copies of older snapshots have newer ids, so that the page may begin
+    too early: then a newer one is found by bisection. The tip is only good for following its history.
     """
     life = tip.state.life
-    later = None
+    later: list[PageRef] = []
     for ref in reversed(tip.state.pages):
         oldest = id_time(ref.lowest) * 1000
         if oldest <= until + _CLOCK_GOES_BACK or page_span(ref.level, ref.index)[0] <= max(life.start, life.expired):
             break
-        later = ref
-    rows = () if later is None else (await read_page(log, later)).rows
-    if not rows:
+        later.append(ref)
+    row = await _oldest_row(log, later[-1]) if later else None
+    if row is not None and row.time <= until:
+        row = await _bisect(log, later[:-1], until)
+    if row is None:
         return tip
-    row = rows[0]
     state = replace(tip.state, sequence=row.sequence, snapshot=row.id, parent=row.parent, time=row.time, note=row.note)
     return replace(tip, state=state)
+
+
+async def _bisect(log: BranchLog, pages: Sequence[PageRef], until: int) -> SnapshotRow | None:
+    """Return the oldest snapshot of the last page, newest first, that begins later than a time; None if none does."""
+    found: SnapshotRow | None = None
+    low, high = 0, len(pages)
+    while low < high:
+        middle = (low + high) // 2
+        row = await _oldest_row(log, pages[middle])
+        if row is not None and row.time > until:
+            found, low = row, middle + 1
+        else:
+            high = middle
+    return found
+
+
+async def _oldest_row(log: BranchLog, ref: PageRef) -> SnapshotRow | None:
+    """Return the oldest snapshot of a page; None if the page is empty."""
+    return next(iter((await read_page(log, ref)).rows), None)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from arraystore._context import Context
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import SnapshotId, id_from_text, id_to_text
 from arraystore._format.record import decode_note
 from arraystore._format.repository_log import Tag
+from arraystore._history.imports import find_import, imported_at
 from arraystore._history.snapshot_lookup import find, find_outside_logs, load_by_id
 from arraystore._history.time_travel import microseconds_of, nearer, newest_until
 from arraystore._log.ancestry import ancestry
@@ -22,6 +24,8 @@ from arraystore.errors import (
     SnapshotNotFoundError,
 )
 
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True)
 class SnapshotInfo:
@@ -32,9 +36,11 @@ class SnapshotInfo:
     id, parent_id
         Ids of the snapshot and of its parent.
     written_at
-        Time of the commit by the writer's clock, in UTC.
+        Time of the commit by the writer's clock, in UTC; of an imported snapshot that of the original.
     message, metadata
         Message and metadata of the commit.
+    imported_at
+        Time of the import or of the copy; None for a snapshot that was made here.
     """
 
     id: str
@@ -42,6 +48,7 @@ class SnapshotInfo:
     written_at: datetime
     message: str
     metadata: dict[str, Any] = field(default_factory=dict)
+    imported_at: datetime | None = None
 
 
 def snapshot_info(row: SnapshotRow) -> SnapshotInfo:
@@ -49,7 +56,7 @@ def snapshot_info(row: SnapshotRow) -> SnapshotInfo:
     message, metadata = decode_note(f"note of snapshot {id_to_text(row.id)}", row.note)
     parent = None if row.parent is None else id_to_text(row.parent)
     written = datetime.fromtimestamp(row.time / 1_000_000, UTC)
-    return SnapshotInfo(id_to_text(row.id), parent, written, message, metadata)
+    return SnapshotInfo(id_to_text(row.id), parent, written, message, metadata, imported_at(row.id, metadata))
 
 
 def check_name(name: str) -> None:
@@ -69,7 +76,7 @@ async def load_snapshot(
     if tag is not None:
         return await _load_tagged(context, tag)
     assert snapshot_id is not None
-    return await load_by_id(context, SnapshotId(id_from_text(snapshot_id)))
+    return await _look_up(context, snapshot_id, load_by_id)
 
 
 async def load_snapshot_as_of(
@@ -90,14 +97,28 @@ async def load_snapshot_as_of(
 
 async def lookup_snapshot(context: Context, snapshot_id: str) -> SnapshotInfo:
     """Return the row of a snapshot in the history."""
-    identifier = SnapshotId(id_from_text(snapshot_id))
+    return snapshot_info(await _look_up(context, snapshot_id, _find_row))
+
+
+async def _look_up(context: Context, snapshot_id: str, look: Callable[[Context, SnapshotId], Awaitable[_T]]) -> _T:
+    """Look a snapshot up by its id, or by the one that it had in Icechunk before it was imported."""
     try:
-        return snapshot_info((await find(context, identifier)).row)
+        return await look(context, SnapshotId(id_from_text(snapshot_id)))
+    except (InvalidInputError, SnapshotNotFoundError):
+        copy = await find_import(context, snapshot_id)
+        if copy is None:
+            raise
+    return await look(context, copy)
+
+
+async def _find_row(context: Context, identifier: SnapshotId) -> SnapshotRow:
+    try:
+        return (await find(context, identifier)).row
     except SnapshotNotFoundError:
         state = await find_outside_logs(context, identifier)
         if state is None:
             raise
-        return snapshot_info(SnapshotRow(state.sequence, state.snapshot, state.parent, state.time, state.note))
+        return SnapshotRow(state.sequence, state.snapshot, state.parent, state.time, state.note)
 
 
 async def read_tag(context: Context, tag: str) -> Tag:

@@ -106,6 +106,7 @@ class Session(SessionBase):
         self._ledger = ForkLedger()
         self.uniques: list[Unique] = []
         self.default_metadata: dict[str, Any] = {}
+        self.written: int | None = None  # time of the snapshot in microseconds, if it is a copy of an older one
         if branch is not None:
             self._show(ChangeSet(tip.state, pack_writer(context)), self.hierarchy.reads)
             self._state = SessionState.OPEN
@@ -244,7 +245,7 @@ class Session(SessionBase):
                 if changes.empty and not allow_empty:
                     raise SessionStateError("there is nothing to commit; pass allow_empty=True to commit all the same")
                 changes.seal()
-                self._prepared = replace(await self._prepare(note), amends=amends)
+                self._prepared = (await self._prepare(note)).as_snapshot(amends, self.written)
             assert self._prepared is not None
             if self._prepared.amends is not None:  # an amendment fits only the snapshot that it replaces
                 tries = 0

@@ -16,7 +16,7 @@ from arraystore._runtime import run
 from arraystore._session.session import Session
 from arraystore.copying.changes import apply_changes
 from arraystore.copying.errors import CopyDivergedError, CopyTargetError
-from arraystore.copying.provenance import copied_from, with_origin
+from arraystore.copying.provenance import copied_from, time_of, time_of_copy, with_origin
 from arraystore.copying.report import BranchCopyReport, CopyCounter, Progress
 from arraystore.errors import ConflictError, InvalidInputError, RepositoryNotFoundError, SnapshotNotFoundError
 from arraystore.storage.protocol import Storage
@@ -144,6 +144,7 @@ class _Copy:
     _state: SnapshotState | None = None
     _commits: int = 0
     _is_copy: bool = False
+    _time: int = 0
     tip: str = ""
     """Newest snapshot of the target's branch."""
     copied_snapshot: str | None = None
@@ -155,7 +156,7 @@ class _Copy:
             first = await first_snapshot(self._target)
             await self._target.create_branch_async(self._branch, first.id)
         shown = await tip_of(self._target, self._branch)
-        self.tip = shown.id
+        self.tip, self._time = shown.id, time_of(shown)
         origin = copied_from(shown)
         if origin is not None:
             self._is_copy = True
@@ -198,6 +199,7 @@ class _Copy:
         if session.snapshot_id != self.tip:
             raise self._overtaken_error()
         await apply_changes(session, self._state, opened, self._counter)
+        session.written = self._time = time_of_copy(info.written_at, self._time)
         metadata = with_origin({**info.metadata, **self._metadata}, info.id, info.written_at)
         try:
             self.tip = await session.commit_async(message, metadata, allow_empty=True)

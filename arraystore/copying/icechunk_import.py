@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from arraystore._repository.repository import Repository
+from arraystore._repository.snapshots import SnapshotInfo
 from arraystore._runtime import run
 from arraystore.copying.branch import first_snapshot, tip_of
 from arraystore.copying.errors import CopyDivergedError, CopyError, CopyTargetError
-from arraystore.copying.icechunk_snapshot import apply_snapshot, check_same_chunks
-from arraystore.copying.provenance import copied_from, with_origin
+from arraystore.copying.icechunk_snapshot import SnapshotCopier, check_same_chunks
+from arraystore.copying.provenance import copied_from, time_of, time_of_copy, with_origin
 from arraystore.copying.report import CopyCounter, ImportReport, Progress
-from arraystore.errors import ConflictError, InvalidInputError
+from arraystore.errors import AlreadyExistsError, ConflictError, InvalidInputError, RefNotFoundError
 from arraystore.storage.protocol import Storage
 
 if TYPE_CHECKING:
@@ -33,9 +35,10 @@ def import_icechunk(
 ) -> ImportReport:
     """Import an Icechunk repository with its history.
 
-    Each snapshot becomes a commit with its message and metadata, which also name the original snapshot and its time.
-    Only what a snapshot changed is read.  Virtual chunks stay references to the same objects; their checksums are not
-    imported, because Icechunk does not expose them. Called again, it resumes, or imports what is new.
+    Each snapshot of a branch or a tag becomes a commit with its message, metadata and time, that of the first snapshot
+    included; `lookup_snapshot` and all that takes the id of a snapshot answer to its old id, too. Only chunks that a
+    snapshot changed are read. Virtual chunks stay references to the same objects. Deleted tags are deleted here, too,
+    and the repository's metadata is added to that of the target. Called again, it resumes, or imports what is new.
 
     Parameters
     ----------
@@ -82,6 +85,11 @@ async def import_icechunk_async(
     await work.learn()
     tips = {branch: await work.branch(branch) for branch in sorted(wanted, key=lambda name: (name != "main", name))}
     made = {tag: await work.tag(tag) for tag in sorted(await theirs.list_tags_async())} if tags else {}
+    if tags:
+        await work.forget_helpers()
+        for tag, snapshot in await _deleted_tags(theirs):
+            await work.deleted_tag(tag, snapshot)
+    await _copy_metadata(theirs, repo)
     counter = work.counter
     return ImportReport(tips, made, work.commits, work.known, counter.objects, counter.bytes, counter.virtual)
 
@@ -100,61 +108,100 @@ async def _open_source(source: Any) -> icechunk.Repository:
     raise InvalidInputError(f"source is an icechunk.Repository or an icechunk.Storage, not a {type(source).__name__}")
 
 
+async def _deleted_tags(theirs: icechunk.Repository) -> list[tuple[str, str]]:
+    """Return the names of deleted tags, each with its snapshot; a repository of version 1 has no log of them."""
+    from icechunk import SpecVersion, UpdateType
+
+    if theirs.spec_version == SpecVersion.v1:
+        return []
+    kinds = [update.kind async for update in theirs.ops_log_async()]
+    return [(kind.name, kind.previous_snap_id) for kind in kinds if isinstance(kind, UpdateType.TagDeleted)]
+
+
+async def _copy_metadata(theirs: icechunk.Repository, ours: Repository) -> None:
+    """Set the metadata of the repository; one of version 1 has none."""
+    from icechunk import SpecVersion
+
+    metadata = {} if theirs.spec_version == SpecVersion.v1 else await theirs.get_metadata_async()
+    if not metadata.items() <= (await ours.get_metadata_async()).items():
+        await ours.update_metadata_async(metadata)
+
+
 class _Import:
     """Imports one repository, and counts snapshots of this run (`commits`) and of earlier ones (`known`)."""
 
     def __init__(self, theirs: icechunk.Repository, ours: Repository, counter: CopyCounter) -> None:
         self._theirs = theirs
         self._ours = ours
+        self._copier = SnapshotCopier(theirs, counter)
         self._copies: dict[str, str] = {}
         self._first = ""
+        self._roots: set[str] = set()
+        """Snapshots of the source that have no parent."""
         self.counter = counter
         self.commits = self.known = 0
 
     async def learn(self) -> None:
         """Read which snapshots earlier runs have imported."""
         self.counter.enter("snapshots")
-        histories = [self._ours.async_ancestry(branch=name) for name in await self._ours.list_branches_async()]
-        histories += [self._ours.async_ancestry(tag=name) for name in await self._ours.list_tags_async()]
-        for history in histories:
-            async for info in history:
-                origin = copied_from(info)
-                if origin is not None:
-                    self._copies[origin] = info.id
-        self.known = len(self._copies)
         self._first = (await first_snapshot(self._ours)).id
+        for name in await self._ours.list_branches_async():
+            with suppress(RefNotFoundError):  # an earlier run was about to delete it
+                await self._learn_from(self._ours.async_ancestry(branch=name))
+        for name in await self._ours.list_tags_async():
+            await self._learn_from(self._ours.async_ancestry(tag=name))
+        self.known = len(self._copies)
+
+    async def _learn_from(self, history: AsyncIterator[SnapshotInfo]) -> None:
+        async for info in history:
+            origin = copied_from(info)
+            if origin is not None:
+                self._copies[origin] = info.id
+                if info.parent_id == self._first:
+                    self._roots.add(origin)
 
     async def branch(self, branch: str) -> str:
         """Import a branch and return its newest snapshot."""
-        if branch in await self._ours.list_branches_async():
-            missing = await self._check_continues(branch)
-        else:
-            missing, base = await self._missing(branch=branch)
+        missing, base = await self._missing(branch=branch)
+        if branch not in await self._ours.list_branches_async():
             await self._ours.create_branch_async(branch, base)
-        return await self._commit_all(branch, missing)
+        else:
+            await self._check_continues(branch, base)
+        return await self._commit_all(branch, missing, base)
 
     async def tag(self, tag: str) -> str:
         """Import a tag with the history that it needs, and return its snapshot."""
-        snapshot = await self._theirs.lookup_tag_async(tag)
-        copy = self._copies.get(snapshot)
-        helper = None
-        if copy is None:
-            missing, base = await self._missing(snapshot_id=snapshot)
-            copy = base
-            if missing:
-                helper = _HELPER + tag
-                if helper not in await self._ours.list_branches_async():
-                    await self._ours.create_branch_async(helper, base)
-                copy = await self._commit_all(helper, missing)
+        missing, copy = await self._missing(snapshot_id=await self._theirs.lookup_tag_async(tag))
+        if missing:
+            helper = _HELPER + tag
+            if helper not in await self._ours.list_branches_async():
+                await self._ours.create_branch_async(helper, copy)
+            else:
+                await self._ours.reset_branch_async(helper, copy)
+            copy = await self._commit_all(helper, missing, copy)
         if tag not in await self._ours.list_tags_async():
             await self._ours.create_tag_async(tag, copy)
         elif await self._ours.lookup_tag_async(tag) != copy:
             raise CopyTargetError(
                 f"tag {tag!r} exists and is not an import; tags never change: import to an empty repository"
             )
-        if helper is not None:
-            await self._ours.delete_branch_async(helper)
         return copy
+
+    async def forget_helpers(self) -> None:
+        """Delete the branches that tags were imported on."""
+        tags = await self._ours.list_tags_async()
+        for branch in await self._ours.list_branches_async():
+            if branch.startswith(_HELPER) and branch.removeprefix(_HELPER) in tags:
+                with suppress(RefNotFoundError):  # an earlier run had begun to
+                    await self._ours.delete_branch_async(branch)
+
+    async def deleted_tag(self, tag: str, snapshot: str) -> None:
+        """Delete a tag here, too, so that its name is never used again."""
+        copy = self._copies.get(snapshot, self._first)
+        with suppress(AlreadyExistsError):  # or it is deleted
+            await self._ours.create_tag_async(tag, copy)
+        if tag in await self._ours.list_tags_async() and await self._ours.lookup_tag_async(tag) == copy:
+            await self._ours.delete_tag_async(tag)
 
     async def _missing(
         self, *, branch: str | None = None, snapshot_id: str | None = None
@@ -166,42 +213,41 @@ class _Import:
             if copy is not None:
                 return missing[::-1], copy
             missing.append(info)
-        missing.pop()  # the empty snapshot that a repository begins with, as ours does
         return missing[::-1], self._first
 
-    async def _check_continues(self, branch: str) -> list[icechunk.SnapshotInfo]:
-        """Return the snapshots that an existing branch lacks; raise if it is neither an import nor empty."""
+    async def _check_continues(self, branch: str, base: str) -> None:
+        """Check that an existing branch is at the copy of what comes first of what is missing, or empty."""
         tip = await tip_of(self._ours, branch)
-        origin = copied_from(tip)
-        history = [info async for info in self._theirs.async_ancestry(branch=branch)]
-        if origin is None:
-            if await self._has_nodes(tip.id):
-                raise CopyTargetError(
-                    f"branch {branch!r} of {self._ours.storage.location} has content that is not an import; import to "
-                    "an empty repository"
-                )
-            return history[-2::-1]
-        ids = [info.id for info in history]
-        if origin not in ids:
+        if tip.id == base:
+            return
+        if copied_from(tip) is not None:
             raise CopyDivergedError(
-                f"branch {branch!r} is an import of snapshot {origin}, which is not in its history any more; delete or "
-                "reset the branch, and import again"
+                f"branch {branch!r} is an import of snapshot {copied_from(tip)}, which is not in its history any more; "
+                "delete or reset the branch, and import again"
             )
-        return history[: ids.index(origin)][::-1]
+        if await self._has_nodes(tip.id):
+            raise CopyTargetError(
+                f"branch {branch!r} of {self._ours.storage.location} has content that is not an import; import to "
+                "an empty repository"
+            )
+        await self._ours.reset_branch_async(branch, base)
 
     async def _has_nodes(self, snapshot: str) -> bool:
         session = await self._ours.readonly_session_async(snapshot_id=snapshot)
         return bool(session.hierarchy.state.nodes)
 
-    async def _commit_all(self, branch: str, missing: list[icechunk.SnapshotInfo]) -> str:
-        """Commit copies of snapshots to a branch, and check the chunks of the last one."""
-        tip = await self._ours.lookup_branch_async(branch)
+    async def _commit_all(self, branch: str, missing: list[icechunk.SnapshotInfo], base: str) -> str:
+        """Commit copies of snapshots to a branch that ends at `base`, and check the chunks of the last one."""
+        tip, time = base, time_of(await self._ours.lookup_snapshot_async(base))
+        self._roots.update(info.id for info in missing if info.parent_id is None)
         for info in missing:
             session = await self._ours.writable_session_async(branch)
             if session.snapshot_id != tip:
                 raise _overtaken_error(branch)
-            assert info.parent_id is not None  # only the first snapshot has none
-            await apply_snapshot(self._theirs, info.parent_id, info.id, session, self.counter)
+            # An expiry lets the oldest snapshot that it leaves follow the first of all: no log says what differs.
+            is_unclear = info is missing[-1] or info.parent_id in self._roots
+            await self._copier.apply(info.parent_id, info.id, session, documents=is_unclear)
+            session.written = time = time_of_copy(info.written_at, time)
             metadata = with_origin(dict(info.metadata), info.id, info.written_at)
             try:
                 tip = await session.commit_async(info.message, metadata, allow_empty=True)

@@ -2,103 +2,22 @@
 
 from __future__ import annotations
 
-import random
+from collections.abc import Generator
+from contextlib import suppress
+from itertools import count, takewhile
 from pathlib import Path
+from typing import Any
 
 import icechunk
-import numpy as np
 import pytest
 import zarr
 
 from arraystore import MemoryStorage, Repository, local_filesystem_storage
-from arraystore._runtime import run
-from arraystore.copying import CopyDivergedError, CopyError, CopyTargetError, import_icechunk
-from arraystore.errors import ArrayStoreError, InvalidInputError, StorageError
-from arraystore.storage import CountingStorage, Fault, FaultyStorage
+from arraystore.copying import CopyDivergedError, CopyTargetError, import_icechunk
+from arraystore.errors import AlreadyExistsError, ArrayStoreError, InvalidInputError, StorageError
+from arraystore.storage import Storage, StorageRequest, WrapperStorage
+from tests.copying.icechunk_support import fill, held, new_icechunk, same
 from tests.copying.support import contents, new_repository, random_history
-
-
-def new_icechunk() -> icechunk.Repository:
-    return icechunk.Repository.create(icechunk.in_memory_storage())
-
-
-def held(repo: icechunk.Repository, snapshot: str) -> dict[str, bytes]:
-    """Return all keys and values of a snapshot."""
-    from zarr.core.buffer import default_buffer_prototype
-
-    async def read() -> dict[str, bytes]:
-        store = (await repo.readonly_session_async(snapshot_id=snapshot)).store
-        keys = [key async for key in store.list_prefix("")]
-        values = [await store.get(key, default_buffer_prototype()) for key in keys]
-        return {key: value.to_bytes() for key, value in zip(keys, values, strict=True) if value is not None}
-
-    return run(read())
-
-
-def step(session: icechunk.Session, rng: random.Random, number: int) -> None:
-    root = zarr.open_group(session.store, mode="a")
-    arrays = [name for name, _ in root.arrays()]
-    choice = rng.choice(
-        ["create", "write", "write", "write", "delete", "recreate", "resize", "attrs", "group", "erase"]
-    )
-    name = rng.choice(arrays) if arrays else ""
-    if choice == "create" or not arrays:
-        root.create_array(f"n{number}", shape=(12, 3), chunks=(2, 3), dtype="i4")[:5] = number
-    elif choice == "write":
-        low = rng.randrange(root[name].shape[0])
-        root[name][low : low + 4] = rng.randrange(1, 100)
-    elif choice == "erase":
-        root[name][:3] = 0
-    elif choice == "delete":
-        del root[name]
-    elif choice == "recreate":
-        root.create_array(name, shape=(6,), chunks=(4,), dtype="u1", overwrite=True)[:2] = 1
-    elif choice == "resize":
-        shape = root[name].shape
-        root[name].resize((max(1, shape[0] + rng.choice([-5, -3, 4])), *shape[1:]))
-    elif choice == "attrs":
-        root[name].attrs["number"] = number
-    else:
-        group = root.require_group("g/deep")
-        group.attrs["n"] = number
-        group.create_array(f"x{number}", data=np.float32(number))
-        if rng.random() < 0.3:
-            del root["g"]
-
-
-def fill(repo: icechunk.Repository, seed: int, commits: int, branch: str = "main") -> list[str]:
-    rng = random.Random(seed)
-    made = []
-    for number in range(commits):
-        if (
-            hasattr(repo, "rearrange_session")
-            and number % 5 == 4
-            and (names := [n for n, _ in zarr.open_group(repo.readonly_session(branch).store, mode="r").arrays()])
-        ):
-            session = repo.rearrange_session(branch)
-            session.move(f"/{names[0]}", f"/moved{seed}_{number}")
-        else:
-            session = repo.writable_session(branch)
-            for part in range(rng.randrange(1, 4)):
-                step(session, rng, 1000 * seed + 10 * number + part)
-        if not session.has_uncommitted_changes:  # not every release commits nothing
-            root = zarr.open_group(session.store, mode="a")
-            root.attrs["number"] = number
-        made.append(session.commit(f"commit {number}", {"number": number}))
-    return made
-
-
-def same(theirs: icechunk.Repository, ours: Repository, branch: str) -> None:
-    """Compare all snapshots of a branch."""
-    originals, copies = list(theirs.ancestry(branch=branch))[:-1], list(ours.ancestry(branch=branch))[:-1]
-    assert [info.message for info in originals] == [info.message for info in copies]
-    for original, copy in zip(originals, copies, strict=True):
-        assert copy.metadata == {
-            **original.metadata,
-            "arraystore.copied_from": original.id,
-            "arraystore.written_at": original.written_at.isoformat(),
-        }
-        assert contents(ours.readonly_session(snapshot_id=copy.id)) == held(theirs, original.id), original.message
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -107,7 +26,7 @@ def test_each_snapshot_of_an_import_holds_the_same_keys_and_bytes(seed: int) -> 
     fill(theirs, seed, 12)
     report = import_icechunk(theirs, ours)
     same(theirs, ours, "main")
-    assert (report.snapshots, report.known, report.branches) == (12, 0, {"main": ours.lookup_branch("main")})
+    assert (report.snapshots, report.known, report.branches) == (13, 0, {"main": ours.lookup_branch("main")})
 
 
 def test_branches_share_the_snapshots_that_they_have_in_common_and_tags_name_theirs() -> None:
@@ -126,14 +45,14 @@ def test_branches_share_the_snapshots_that_they_have_in_common_and_tags_name_the
     ours = Repository.open(storage)
     same(theirs, ours, "main")
     same(theirs, ours, "dev")
-    assert report.snapshots == 5 + 3 + 2
+    assert report.snapshots == 1 + 5 + 3 + 2
     assert ours.list_branches() == {"main", "dev"}
     assert ours.list_tags() == {"shared", "lost", "start"}
     for tag in ("shared", "lost", "start"):
         assert contents(ours.readonly_session(tag=tag)) == held(theirs, theirs.lookup_tag(tag))
     assert {info.id for info in ours.ancestry(branch="dev")} & {info.id for info in ours.ancestry(branch="main")}
     again = import_icechunk(theirs, ours)
-    assert (again.snapshots, again.known, again.tags) == (0, 10, report.tags)
+    assert (again.snapshots, again.known, again.tags) == (0, 11, report.tags)
 
 
 def test_a_second_import_takes_over_only_what_is_new() -> None:
@@ -147,7 +66,7 @@ def test_a_second_import_takes_over_only_what_is_new() -> None:
     session.commit("one")
     theirs.create_branch("later", theirs.lookup_branch("main"))
     report = import_icechunk(theirs, ours)
-    assert (report.snapshots, report.chunks, report.known) == (1, 1, 1)
+    assert (report.snapshots, report.chunks, report.known) == (1, 1, 2)
     assert ours.lookup_branch("later") == ours.lookup_branch("main")
     same(theirs, ours, "main")
 
@@ -183,10 +102,6 @@ def test_virtual_chunks_stay_references(tmp_path: Path) -> None:
     session.store.set_virtual_ref("v/c/4/0", prefix + "data.bin", offset=40, length=4)
     session.commit("one more")
     storage = MemoryStorage()
-    if not hasattr(icechunk.IcechunkStore, "array_chunk_iterator"):  # what older releases do not tell
-        with pytest.raises(CopyError, match="install release"):
-            import_icechunk(theirs, storage)
-        return
     report = import_icechunk(theirs, storage)
     assert (report.virtual, report.chunks) == (3, 1)
     ours = Repository.open(storage, authorize_virtual_chunk_access={prefix: local_filesystem_storage(tmp_path)})
@@ -221,23 +136,74 @@ def test_something_else_is_refused() -> None:
             import_icechunk(source, MemoryStorage())  # type: ignore[arg-type]
 
 
-def test_an_import_that_fails_at_any_request_goes_on_where_it_was(impatient: None) -> None:
+def _with_everything() -> icechunk.Repository:
+    """Return a repository with a branch, a tag of what no branch has, a deleted tag, and metadata."""
     theirs = new_icechunk()
-    made = fill(theirs, 4, 4)
-    theirs.create_branch("dev", made[1])
-    fill(theirs, 5, 1, "dev")
-    theirs.create_tag("v1", made[0])
-    counting = CountingStorage(MemoryStorage())
-    import_icechunk(theirs, Repository.create(counting))
-    for first in range(1, counting.counts.total, 4):
-        storage = MemoryStorage()
-        Repository.create(storage)
-        broken = FaultyStorage(storage, [Fault(first=first, times=None, when="after")])
-        with pytest.raises((StorageError, ArrayStoreError), match="on purpose"):
-            import_icechunk(theirs, Repository.open(broken))
-        import_icechunk(theirs, storage)
-        ours = Repository.open(storage)
-        same(theirs, ours, "main")
-        same(theirs, ours, "dev")
-        assert ours.list_tags() == {"v1"}
-        assert ours.list_branches() == {"main", "dev"}
+
+    def commit(branch: str, value: int) -> str:
+        session = theirs.writable_session(branch)
+        array = zarr.open_group(session.store, mode="a").require_array("a", shape=(4,), chunks=(2,), dtype="i4")
+        array[value % 4] = value
+        return session.commit(f"write {value}")
+
+    first, last = commit("main", 1), commit("main", 2)
+    theirs.create_branch("dev", first)
+    commit("dev", 3)
+    theirs.create_branch("gone", last)
+    theirs.create_tag("lost", commit("gone", 4))
+    theirs.delete_branch("gone")
+    theirs.create_tag("never again", last)
+    theirs.delete_tag("never again")
+    theirs.set_metadata({"owner": "ice", "grid": [1, 2]})
+    return theirs
+
+
+class _CutOff(WrapperStorage):
+    """A storage that can no longer be reached once it has taken so many writes, the last without an answer."""
+
+    def __init__(self, inner: Storage, writes: int) -> None:
+        super().__init__(inner)
+        self.left = writes
+
+    def around(self, request: StorageRequest) -> Generator[float, Any, None]:
+        if self.left <= 0:
+            raise StorageError("cut off")
+        yield 0.0
+        if request.operation in ("put", "put_if_absent", "delete"):
+            self.left -= 1
+            if self.left <= 0:
+                raise StorageError("cut off")
+        yield 0.0
+
+
+def _fail_and_import_again(theirs: icechunk.Repository, writes: int) -> bool:
+    """Lose the storage after some writes, import again, and compare all that there is; tell whether it was lost."""
+    storage = MemoryStorage()
+    Repository.create(storage)
+    cut_off = _CutOff(storage, writes)
+    with suppress(ArrayStoreError):
+        import_icechunk(theirs, Repository.open(cut_off))
+    import_icechunk(theirs, storage)
+    ours = Repository.open(storage)
+    for branch in ("main", "dev"):
+        copies = [info.metadata["arraystore.copied_from"] for info in list(ours.ancestry(branch=branch))[:-1]]
+        assert copies == [info.id for info in theirs.ancestry(branch=branch)]
+        assert contents(ours.readonly_session(branch)) == held(theirs, theirs.lookup_branch(branch))
+    assert contents(ours.readonly_session(tag="lost")) == held(theirs, theirs.lookup_tag("lost"))
+    assert (ours.list_tags(), ours.list_branches()) == ({"lost"}, {"main", "dev"})
+    assert ours.get_metadata() == {"owner": "ice", "grid": [1, 2]}
+    with pytest.raises(AlreadyExistsError, match="was deleted"):
+        ours.create_tag("never again", ours.lookup_branch("main"))
+    return cut_off.left <= 0
+
+
+@pytest.mark.parametrize("writes", [2, 7])
+def test_an_import_that_fails_goes_on_where_it_was(impatient: None, writes: int) -> None:
+    assert _fail_and_import_again(_with_everything(), writes)
+
+
+@pytest.mark.thorough
+def test_an_import_that_fails_at_any_write_goes_on_where_it_was(impatient: None) -> None:
+    theirs = _with_everything()
+    failed = list(takewhile(lambda writes: _fail_and_import_again(theirs, writes), count(1)))
+    assert len(failed) > 15
