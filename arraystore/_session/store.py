@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
@@ -31,11 +32,12 @@ from arraystore.errors import InvalidInputError, ObjectNotFoundError, ReadOnlyEr
 
 if TYPE_CHECKING:
     from arraystore._history import missing_objects
-    from arraystore._session import virtual_references
+    from arraystore._session import dask_targets, virtual_references
     from arraystore._session.pipeline import installing
     from arraystore._session.virtual_references import VirtualChunkSpec
 else:
     missing_objects = lazy_module("arraystore._history.missing_objects")
+    dask_targets = lazy_module("arraystore._session.dask_targets")
     installing = lazy_module("arraystore._session.pipeline.installing")
     virtual_references = lazy_module("arraystore._session.virtual_references")
 
@@ -116,6 +118,8 @@ class ArrayStore(PipelineStore, Store, SyncMixin):
         self._session: StoreSession = session
         self._is_open = False
         installing.install_pipeline()
+        if "dask" in sys.modules:
+            dask_targets.register_tokens()
 
     # -- identity -------------------------------------------------------------------------------------------
 
@@ -157,6 +161,8 @@ class ArrayStore(PipelineStore, Store, SyncMixin):
         return self.session.__dask_tokenize__()
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if "dask" in sys.modules:  # it was imported since, and asks for a name: for the next one it need not pickle
+            dask_targets.register_tokens()
         return _rebuild, (type(self), self._session.for_store(), self._read_only)
 
     def _check_writable(self) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +17,7 @@ from zarr.storage import StorePath
 
 from arraystore._format.types import Int64s
 from arraystore._session.base import SessionBase
+from arraystore._session.dask_targets import has_processes
 from arraystore._session.fork import ForkSession
 from arraystore._session.regions.like import config_of, write_like
 from arraystore._session.session import Session
@@ -35,7 +34,6 @@ Region = tuple[slice, ...]
 _SHOWN = 100
 _dask: Any = dask.base  # its functions have no types
 _arrays: Any = dask.array
-_named_schedulers: Any = dask.base.named_schedulers
 _REFUSED = ("compute", "return_stored", "load_stored", "lock", "flush")
 
 
@@ -198,19 +196,9 @@ def check_scheduler(session: SessionBase, collections: Sequence[Any], compute_kw
     """Check that the processes of a scheduler can open a session's storage; raises `InvalidInputError`."""
     # Workers of a cluster that cannot unpickle a task would be restarted forever.
     get = _dask.get_scheduler(scheduler=compute_kwargs.get("scheduler"), collections=list(collections))
-    if _has_processes(get):
+    if has_processes(get):
         pickler: Any = importlib.import_module("cloudpickle")  # the fallback of dask's schedulers
         check_shared(session.context.storage, "processes of dask", pickler.dumps)
-
-
-def _has_processes(get: Any) -> bool:
-    """Tell whether a scheduler computes in other processes, as far as that can be detected."""
-    client = getattr(get, "__self__", None)
-    if "Client" in type(client).__name__:
-        address = getattr(getattr(client, "scheduler", None), "address", "")
-        return not str(address).startswith("inproc:")  # workers of that one are threads of this process
-    executor = getattr(get.args[0], "__self__", None) if isinstance(get, partial) and get.args else None
-    return get is _named_schedulers["processes"] or isinstance(executor, ProcessPoolExecutor)
 
 
 # -- targets and regions ----------------------------------------------------------------------------------------
