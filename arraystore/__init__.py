@@ -21,7 +21,8 @@ else:
     # Each name is imported when it is asked for: what needs little of the package starts at once.
 
     _MODULES = (
-        *("compat", "copying", "dask", "distributed", "errors", "ingest", "simulation", "spark", "storage", "xarray"),
+        *("compat", "copying", "dask", "distributed", "errors", "ingest", "simulation", "spark", "storage"),
+        *("virtual", "xarray"),
     )
     _PUBLIC_MODULES = ("distributed", "errors", "storage")  # those that need nothing but the package
 

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "arraystore"
 
 FLOORS = (
     {"cli"},
-    {"compat", "ingest"},
+    {"compat", "ingest", "virtual"},
     {"copying", "simulation", "spark", "xarray"},
     {"dask"},
     {"arraystore", "_public"},

@@ -55,7 +55,19 @@ def test_the_help_of_the_command_line_does_not_wait_for_zarr() -> None:
     assert python(program) == "set()"
 
 
-MODULES = {"compat", "copying", "dask", "distributed", "errors", "ingest", "simulation", "spark", "storage", "xarray"}
+MODULES = {
+    "compat",
+    "copying",
+    "dask",
+    "distributed",
+    "errors",
+    "ingest",
+    "simulation",
+    "spark",
+    "storage",
+    "virtual",
+    "xarray",
+}
 """Modules that users import besides the package itself; `cli` is a program."""
 
 

@@ -447,7 +447,7 @@ class ArrayStore(PipelineStore, Store, SyncMixin):
         self,
         array_path: str,
         chunk_grid_shape: tuple[int, ...],
-        locations: Sequence[str],
+        locations: Sequence[str] | npt.NDArray[Any],
         offsets: npt.ArrayLike,
         lengths: npt.ArrayLike,
         *,
@@ -464,7 +464,7 @@ class ArrayStore(PipelineStore, Store, SyncMixin):
         chunk_grid_shape
             Count of chunks along each dimension of the box.
         locations
-            URL of each chunk; an empty one leaves the chunk as it is.
+            URL of each chunk, as strings or an array of them; an empty one leaves the chunk as it is.
         offsets, lengths
             Range of bytes of the source object, per chunk.
         validate_containers

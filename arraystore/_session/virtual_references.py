@@ -32,6 +32,9 @@ _States: TypeAlias = SourceState | list[SourceState | None] | None
 
 _SAMPLE = 4096
 
+Urls: TypeAlias = Sequence[str] | npt.NDArray[Any]
+"""The URL of each chunk; an array of strings is never made into a list."""
+
 Checksums: TypeAlias = Checksum | Mapping[str, Checksum] | list[Checksum]
 """A checksum for all chunks, by URL, or for each chunk."""
 
@@ -74,7 +77,7 @@ def write_virtual_references(
     containers: VirtualContainers,
     node: Node,
     cells: Int64s | Box,
-    urls: Sequence[str],
+    urls: Urls,
     offsets: npt.NDArray[Any],
     lengths: npt.NDArray[Any],
     validate: bool,
@@ -142,7 +145,7 @@ def _joined(numbers: list[PackedColumn]) -> Int64s:
 
 
 def _locations(
-    containers: VirtualContainers, urls: Sequence[str], validate: bool, checksums: Checksums
+    containers: VirtualContainers, urls: Urls, validate: bool, checksums: Checksums
 ) -> tuple[Locations, list[PackedColumn]]:
     """Return distinct URLs and checksums, and the number of the one of each chunk; -1 for an empty URL."""
     if isinstance(checksums, list):
@@ -152,8 +155,10 @@ def _locations(
         distinct_urls: Sequence[str] = [url for url, _ in pairs]
         states: _States = [state for _, state in pairs]
     else:
-        rows = urls if isinstance(urls, list) else list(urls)
-        distinct_urls, numbers = _numbered(rows)
+        if isinstance(urls, np.ndarray):
+            distinct_urls, numbers = _numbered_runs(urls)
+        else:
+            distinct_urls, numbers = _numbered(urls if isinstance(urls, list) else list(urls))
         states = _stated_of(distinct_urls, checksums) if isinstance(checksums, Mapping) else checksum_state(checksums)
     shared = common_directory(distinct_urls)
     try:
@@ -183,6 +188,19 @@ def _numbered(rows: Sequence[Row | None]) -> tuple[Sequence[Row], list[PackedCol
     ]
     del numbers[None], numbers[""]
     return cast("list[Row]", list(numbers)), columns
+
+
+def _numbered_runs(rows: npt.NDArray[Any]) -> tuple[Sequence[str], list[PackedColumn]]:
+    """Return what `_numbered` does, of an array of strings: a step of Python for a run of equal ones."""
+    numbers: defaultdict[str, int] = defaultdict(itertools.count().__next__, {"": -1})
+    columns = []
+    for start in range(0, len(rows), SEGMENT):
+        some = rows[start : start + SEGMENT]
+        first = np.flatnonzero(np.concatenate([[True], some[1:] != some[:-1]]))
+        of_runs = np.fromiter(map(numbers.__getitem__, some[first].tolist()), np.int64, len(first))
+        columns.append(PackedColumn.of(np.repeat(of_runs, np.diff(first, append=len(some)))))
+    del numbers[""]
+    return list(numbers), columns
 
 
 def _stated_of(urls: Sequence[str], checksums: Mapping[str, Checksum]) -> list[SourceState | None]:
@@ -236,7 +254,7 @@ def _check_columns(
     node: Node,
     grid: tuple[int, ...],
     cells: Int64s | Box,
-    urls: Sequence[str],
+    urls: Urls,
     offsets: npt.NDArray[Any],
     lengths: npt.NDArray[Any],
 ) -> None:

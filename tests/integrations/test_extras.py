@@ -11,6 +11,7 @@ MISSING = [
     ("arraystore.dask", "dask", "arraystore[dask]"),
     ("arraystore.ingest", "xarray", "arraystore[xarray,spark]"),
     ("arraystore.ingest", "pyspark", "arraystore[xarray,spark]"),
+    ("arraystore.virtual", "virtualizarr", "arraystore[virtual]"),
     ("arraystore.spark", "pyspark", "arraystore[spark]"),
 ]
 
@@ -28,7 +29,7 @@ def test_a_module_without_its_extra_says_which(module: str, package: str, extra:
     assert said == f"{package} {module} needs the package {package!r}, which is not installed: pip install '{extra}'"
 
 
-@pytest.mark.parametrize("module", ["arraystore.xarray", "arraystore.dask", "arraystore.ingest"])
+@pytest.mark.parametrize("module", ["arraystore.xarray", "arraystore.dask", "arraystore.ingest", "arraystore.virtual"])
 def test_importing_a_module_of_an_extra_loads_nothing_of_it_yet(module: str) -> None:
     code = f"import sys, {module}; print({{'dask', 'xarray', 'zarr', 'pyspark'}} & sys.modules.keys())"
     assert output_of(code).strip() == "set()"

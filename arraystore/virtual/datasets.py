@@ -1,0 +1,167 @@
+"""Virtual datasets of VirtualiZarr: variables in memory are written, those of references become virtual chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+import zarr
+from virtualizarr.manifests import ManifestArray
+
+from arraystore._chunks.virtual_checksums import FROM_SOURCE
+from arraystore._session.hierarchy import join
+from arraystore._session.session import Session
+from arraystore.errors import AlreadyExistsError, InvalidInputError
+from arraystore.virtual.arrays import AnySession, Checksums, VirtualArray, write_array
+from arraystore.virtual.errors import VirtualizeError
+from arraystore.xarray import to_arraystore
+
+__all__ = ["write_virtual_dataset"]
+
+_INLINED = "__inlined__"
+_ENCODING = ("_FillValue", "missing_value", "scale_factor", "add_offset")
+_Variables = Mapping[Hashable, xr.Variable]
+
+
+def write_virtual_dataset(
+    vds: xr.Dataset | xr.DataTree,
+    session: Session,
+    *,
+    group: str | None = None,
+    append_dim: str | None = None,
+    checksum: Checksums = FROM_SOURCE,
+    validate_containers: bool = True,
+) -> None:
+    """Write a virtual dataset of VirtualiZarr, or a tree of them, into a session; nothing is committed.
+
+    Variables of references (`ManifestArray`) become virtual chunks, from columns, and others are written as they are.
+
+    Parameters
+    ----------
+    vds
+        A dataset that `virtualizarr.open_virtual_dataset` returned, or several of them joined.
+    session
+        A writable session.
+    group
+        Path of the group; the root by default.
+    append_dim
+        Dimension along which variables that exist grow, at the end of the branch at the time of the commit.  Variables
+        of references without this dimension stay as they are.
+    checksum
+        State that the files must have whenever they are read, as for `ArrayStore.set_virtual_ref`; by default their
+        present state, which one request for each file looks up.
+    validate_containers
+        Whether all files must be in a container of the repository.
+
+    Raises
+    ------
+    AlreadyExistsError
+        If a variable exists and `append_dim` is not passed.
+    VirtualizeError
+        If a variable does not fit the one to which it is to be appended.
+    VirtualReferenceError
+        If a file is in no container, or its state cannot be looked up.
+    """
+    session.check_writable()
+    if isinstance(vds, xr.DataTree):
+        if append_dim is not None:
+            raise InvalidInputError("append_dim does not go with a tree: write each of its datasets with group=")
+        for path, node in vds.subtree_with_keys:
+            below = (group or "") if path == "." else join((group or "").strip("/"), path)
+            write_virtual_dataset(
+                node.to_dataset(inherit=node is vds),
+                session,
+                group=below,
+                checksum=checksum,
+                validate_containers=validate_containers,
+            )
+        return
+    if not isinstance(vds, xr.Dataset):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without types
+        raise InvalidInputError(f"vds must be an xarray.Dataset or DataTree, not {type(vds).__name__}")
+    if append_dim is not None and append_dim not in vds.dims:
+        raise VirtualizeError(f"the dataset has no dimension {append_dim!r} to append along: it has {list(vds.dims)}")
+    path = (group or "").strip("/")
+    virtual = {name: each for name, each in vds.variables.items() if isinstance(each.data, ManifestArray)}
+    appends = append_dim is not None and session.hierarchy.node(path) is not None
+    if append_dim is None:
+        _check_absent(session, path, vds)
+    _write_loadable(vds, virtual, session, path, append_dim if appends else None)
+    with session.appending(append_dim) if append_dim is not None and appends else nullcontext():
+        for name, variable in virtual.items():
+            _write_variable(
+                session, join(path, str(name)), variable, append_dim if appends else None, checksum, validate_containers
+            )
+    _write_attributes(session, path, vds)
+
+
+def _write_loadable(vds: xr.Dataset, virtual: _Variables, session: Session, path: str, append_dim: str | None) -> None:
+    loadable = xr.Dataset({name: each for name, each in vds.variables.items() if name not in virtual})
+    if append_dim is not None and append_dim not in loadable.dims:
+        append_dim, loadable = None, loadable.drop_vars([n for n in loadable.variables if _exists(session, path, n)])
+    if loadable.variables:
+        to_arraystore(loadable, session, group=path, mode="a", append_dim=append_dim)
+
+
+def _check_absent(session: AnySession, path: str, vds: xr.Dataset) -> None:
+    there = [str(name) for name in vds.variables if _exists(session, path, name)]
+    if there:
+        raise AlreadyExistsError(
+            f"group {'/' + path!r} has {', '.join(map(repr, there[:5]))} already: choose another group, delete them "
+            "first, or pass append_dim to append"
+        )
+
+
+def _exists(session: AnySession, path: str, name: Hashable) -> bool:
+    return session.hierarchy.node(join(path, str(name))) is not None
+
+
+def _write_variable(
+    session: AnySession, path: str, variable: xr.Variable, append_dim: str | None, checksum: Checksums, validate: bool
+) -> None:
+    if append_dim is not None and append_dim not in variable.dims and session.hierarchy.node(path) is not None:
+        return
+    write_array(session, path, _virtual_array(variable), append_dim, checksum=checksum, validate=validate)
+
+
+def _virtual_array(variable: xr.Variable) -> VirtualArray:
+    data: Any = variable.data
+    manifest = data.manifest
+    attributes = dict(variable.attrs) | {key: variable.encoding[key] for key in _ENCODING if key in variable.encoding}
+    paths, offsets, lengths = manifest._paths.reshape(-1), manifest._offsets.reshape(-1), manifest._lengths.reshape(-1)
+    if manifest._inlined:
+        paths = np.where(paths == _INLINED, "", paths)
+    if len(paths) and max(offsets.max(), lengths.max()) >> 62:  # chunks that are not stored have any
+        stored = paths != ""
+        offsets, lengths = np.where(stored, offsets, 0), np.where(stored, lengths, 0)
+    return VirtualArray(
+        replace(
+            data.metadata,
+            dimension_names=tuple(map(str, variable.dims)),
+            attributes={str(name): plain_attribute(value) for name, value in attributes.items()},
+        ),
+        tuple(manifest.shape_chunk_grid),
+        paths,
+        offsets,
+        lengths,
+        manifest._inlined,
+    )
+
+
+def plain_attribute(value: Any) -> Any:
+    """Return the value of an attribute as JSON has it."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _write_attributes(session: AnySession, path: str, vds: xr.Dataset) -> None:
+    group = zarr.open_group(session.store, path=path, mode="a", zarr_format=3, use_consolidated=False)
+    attributes = {str(name): plain_attribute(value) for name, value in vds.attrs.items()}
+    names = [*str(group.attrs.get("coordinates", "")).split(), *map(str, vds.coords)]
+    if names:  # which variables are coordinates
+        attributes["coordinates"] = " ".join(dict.fromkeys(names))
+    changed = {name: value for name, value in attributes.items() if group.attrs.get(name) != value}
+    if changed:
+        group.update_attributes(changed)

@@ -1,0 +1,258 @@
+"""Files made one virtual dataset of a group, in one commit: opened in batches, here or by Spark, joined in order."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import xarray as xr
+
+from arraystore import ConflictDetector, Repository, RepositoryConfig
+from arraystore._chunks.virtual_chunk_container import ContainerAccess, VirtualChunkContainer
+from arraystore._format.locations import common_directory
+from arraystore._runtime import run
+from arraystore._session.session import Session
+from arraystore.errors import InvalidInputError
+from arraystore.storage import Storage
+from arraystore.virtual.datasets import write_virtual_dataset
+from arraystore.virtual.errors import VirtualizeError
+from arraystore.virtual.files import open_virtual_file, source_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["VirtualizeReport", "virtualize"]
+
+_BATCH = 64
+"""Files that are joined at a time: their references are in memory together."""
+_THREADS = 8
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class VirtualizeReport:
+    """Result of `virtualize`."""
+
+    snapshot_id: str
+    """The commit."""
+    message: str
+    """Its message."""
+    files: int
+    """Files that are referred to."""
+    containers: tuple[str, ...]
+    """Prefixes of containers that were saved in the repository for them."""
+
+
+@dataclass(frozen=True)
+class _Parsing:
+    """How files are opened and joined; it travels to executors."""
+
+    containers: tuple[tuple[VirtualChunkContainer, ContainerAccess], ...]
+    source_group: str | None
+    skip: tuple[str, ...]
+    loadable: tuple[str, ...] | None
+    dim: str | None
+
+    def joined(self, urls: Sequence[str]) -> xr.Dataset:
+        """Return files as one dataset, in their order."""
+        with ThreadPoolExecutor(min(_THREADS, len(urls)), thread_name_prefix="arraystore-virtual") as threads:
+            datasets = list(threads.map(self._open, urls))
+        if self.dim is None or len(datasets) == 1:
+            return datasets[0]
+        for url, each in zip(urls, datasets, strict=True):
+            if self.dim not in each.dims:
+                raise VirtualizeError(f"{url!r} has no dimension {self.dim!r} to join files along: {list(each.dims)}")
+        try:
+            return xr.concat(
+                datasets,
+                dim=self.dim,
+                data_vars="minimal",
+                coords="minimal",
+                compat="override",
+                join="override",
+                combine_attrs="override",
+            )
+        except (ValueError, NotImplementedError, TypeError) as error:
+            raise VirtualizeError(
+                f"files from {urls[0]!r} to {urls[-1]!r} cannot be joined along {self.dim!r}: {error}"
+            ) from error
+
+    def _open(self, url: str) -> xr.Dataset:
+        container, access = next(each for each in self.containers if url.startswith(each[0].url_prefix))
+        return open_virtual_file(
+            url,
+            container,
+            access=access,
+            source_group=self.source_group,
+            skip=self.skip,
+            loadable_variables=self.loadable,
+        )
+
+
+def virtualize(
+    files: Iterable[str | os.PathLike[str]],
+    storage: Storage,
+    *,
+    group: str = "",
+    branch: str = "main",
+    concat_dim: str | None = None,
+    append_dim: str | None = None,
+    container: VirtualChunkContainer | None = None,
+    access: Mapping[str, ContainerAccess] | None = None,
+    source_group: str | None = None,
+    skip: Iterable[str] = (),
+    loadable_variables: Iterable[str] | None = None,
+    message: str | None = None,
+    spark: SparkSession | None = None,
+    progress: Progress | None = None,
+) -> VirtualizeReport:
+    """Refer to NetCDF, HDF5, GRIB and TIFF files from a group, in one commit; only coordinates are copied.
+
+    Parameters
+    ----------
+    files
+        Paths or URLs, in the order in which they are joined.
+    storage
+        Where the repository is; it is created if it does not exist.
+    group
+        Path of the group.
+    branch
+        Branch to commit to.
+    concat_dim
+        Dimension along which the files follow each other.
+    append_dim
+        The same, and arrays that exist grow along it.
+    container
+        Place that the files are in, saved in the repository unless they are in one that is; by default their common
+        directory.
+    access
+        What containers are read with, as in ``authorize_virtual_chunk_access``; credentials of the environment by
+        default.
+    source_group, skip, loadable_variables
+        As for `open_virtual_file`.
+    message
+        Message of the commit.
+    spark
+        Session whose executors open the files, for thousands of them; they must be able to read them.
+    progress
+        Called with the files done and their total.
+
+    Raises
+    ------
+    VirtualizeError
+        If a file cannot be referred to, or the files do not fit each other or what is there.
+    AlreadyExistsError
+        If a variable exists and `append_dim` is not passed.
+    """
+    urls = [source_url(file) for file in files]
+    dim = append_dim or concat_dim
+    _check(urls, concat_dim, append_dim)
+    repository, added, chosen = _repository(storage, urls, container, access or {})
+    loadable = None if loadable_variables is None else tuple(loadable_variables)
+    parsing = _Parsing(tuple(chosen), source_group, tuple(skip), loadable, dim)
+    session = repository.writable_session(branch)
+    done = 0
+    batches = [urls[start : start + _BATCH] for start in range(0, len(urls), _BATCH)]
+    for number, dataset in enumerate(_parsed(parsing, batches, spark)):
+        write_virtual_dataset(dataset, session, group=group, append_dim=append_dim if number == 0 else dim)
+        done += len(batches[number])
+        if progress is not None:
+            progress(done, len(urls))
+    return _commit(session, message or _default_message(urls, group), urls, added)
+
+
+def _check(urls: Sequence[str], concat_dim: str | None, append_dim: str | None) -> None:
+    if not urls:
+        raise InvalidInputError("there is no file to refer to: name one")
+    if concat_dim is not None and append_dim is not None and concat_dim != append_dim:
+        raise InvalidInputError("concat_dim and append_dim must be the same dimension: pass append_dim only")
+    if len(urls) > 1 and concat_dim is None and append_dim is None:
+        raise InvalidInputError(f"{len(urls)} files need a dimension along which they follow each other: concat_dim")
+
+
+def _repository(
+    storage: Storage,
+    urls: Sequence[str],
+    container: VirtualChunkContainer | None,
+    access: Mapping[str, ContainerAccess],
+) -> tuple[Repository, tuple[str, ...], list[tuple[VirtualChunkContainer, ContainerAccess]]]:
+    """Open or create a repository whose containers have all files; return what was added and what files are in."""
+    exists = Repository.exists(storage)
+    config = (Repository.fetch_config(storage) if exists else None) or RepositoryConfig()
+    saved = config.virtual_chunk_containers
+    outside = [url for url in urls if not any(url.startswith(each.url_prefix) for each in saved)]
+    added: tuple[VirtualChunkContainer, ...] = ()
+    if outside:
+        added = (container or VirtualChunkContainer(_common_directory(outside)),)
+        lost = next((url for url in outside if not url.startswith(added[0].url_prefix)), None)
+        if lost is not None:
+            raise InvalidInputError(f"{lost!r} is not in the container {added[0].url_prefix!r}: pass another one")
+    config = config.merge(virtual_chunk_containers=(*saved, *added))
+    used = sorted(config.virtual_chunk_containers, key=lambda each: len(each.url_prefix), reverse=True)
+    used = [each for each in used if any(url.startswith(each.url_prefix) for url in urls)]
+    grants = {each.url_prefix: access.get(each.url_prefix) for each in used}
+    if not exists:
+        repository = Repository.create(storage, config, authorize_virtual_chunk_access=grants)
+    else:
+        repository = Repository.open(storage, config, authorize_virtual_chunk_access=grants)
+        if added:
+            repository.save_config()
+    prefixes = tuple(each.url_prefix for each in added)
+    return repository, prefixes, [(each, grants[each.url_prefix]) for each in used]
+
+
+def _common_directory(urls: Sequence[str]) -> str:
+    directory = common_directory(urls)
+    if directory.endswith("//") or not directory:
+        raise InvalidInputError(
+            f"{min(urls)!r} and {max(urls)!r} have no directory in common: refer to them one after the other"
+        )
+    return directory
+
+
+def _parsed(parsing: _Parsing, batches: Sequence[Sequence[str]], spark: SparkSession | None) -> Iterator[xr.Dataset]:
+    """Yield the dataset of each batch, in order."""
+    if spark is None:
+        yield from map(parsing.joined, batches)
+        return
+    from arraystore.spark.cluster import slots
+
+    wave = 4 * slots(spark)  # so that the references of few batches are in the driver at a time
+    for start in range(0, len(batches), wave):
+        yield from map(pickle.loads, _by_spark(parsing, batches[start : start + wave], spark))
+
+
+def _by_spark(parsing: _Parsing, batches: Sequence[Sequence[str]], spark: SparkSession) -> list[bytes]:
+    from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
+    from arraystore.spark.spark_action import map_tasks, run_action
+
+    def task(number: int) -> Iterator[Any]:
+        import pyarrow as pa
+
+        yield pa.RecordBatch.from_pydict(
+            {"number": [number], "dataset": [pickle.dumps(parsing.joined(batches[number]))]}
+        )
+
+    schema = StructType([StructField("number", LongType()), StructField("dataset", BinaryType())])
+    frame = map_tasks(spark, len(batches), task, schema)
+    table = run_action(spark, frame.toArrow, description="Opening files", tasks=len(batches))
+    rows = sorted(zip(table.column(0).to_pylist(), table.column(1).to_pylist(), strict=True))
+    return [data for _, data in rows]
+
+
+def _commit(session: Session, message: str, urls: Sequence[str], added: tuple[str, ...]) -> VirtualizeReport:
+    metadata = {"virtualize.files": len(urls), "virtualize.first": urls[0].rpartition("/")[2]}
+    snapshot = session.commit(message, metadata, rebase_with=ConflictDetector())
+    run(session.context.idle())  # a batch job leaves nothing behind in the background
+    return VirtualizeReport(snapshot, message, len(urls), added)
+
+
+def _default_message(urls: Sequence[str], group: str) -> str:
+    what = urls[0].rpartition("/")[2] if len(urls) == 1 else f"{len(urls)} files"
+    return f"Refer to {what} from /{group.strip('/')}"

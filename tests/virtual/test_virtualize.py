@@ -1,0 +1,128 @@
+"""Files made one virtual cube of a repository, by one call."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import iris_sample_data
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import arraystore as ars
+from arraystore.virtual import VirtualizeError, run, virtualize
+from tests.virtual.conftest import Files, shown
+
+
+def opened(storage: ars.Storage, prefix: str) -> ars.Repository:
+    return ars.Repository.open(storage, authorize_virtual_chunk_access={prefix: None})
+
+
+def test_files_become_one_cube_that_grows(files: Files, monkeypatch: Any) -> None:
+    monkeypatch.setattr(run, "_BATCH", 1)  # as if they were many
+    storage = ars.in_memory_storage()
+    done = []
+    report = virtualize(
+        files.paths[:2], storage, group="cube", concat_dim="time", progress=lambda *count: done.append(count)
+    )
+    assert report.containers == (files.prefix,)
+    assert done == [(1, 2), (2, 2)]
+    virtualize(files.paths[2:], storage, group="cube", append_dim="time", message="the third")
+    repo = opened(storage, files.prefix)
+    xr.testing.assert_identical(shown(repo, "cube"), files.dataset())
+    assert [each.message for each in repo.ancestry(branch="main")][:2] == ["the third", "Refer to 2 files from /cube"]
+
+
+def test_a_file_with_a_group_and_variables_to_skip(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["inner/kept"], file["inner/skipped"] = np.arange(5), np.arange(5)
+    storage = ars.in_memory_storage()
+    virtualize([tmp_path / "a.h5"], storage, source_group="inner", skip=["skipped"])
+    group = zarr.open_group(opened(storage, f"file://{tmp_path}/").readonly_session("main").store, mode="r")
+    assert list(group) == ["kept"]
+    assert group["kept"][:].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_grib_is_read_by_its_parser() -> None:
+    path = os.path.join(iris_sample_data.path, "polar_stereo.grib2")
+    storage = ars.in_memory_storage()
+    virtualize([path], storage)
+    temperature = shown(opened(storage, f"file://{iris_sample_data.path}/")).tmp
+    assert temperature.shape == (1, 200, 247)
+    assert 200 < float(temperature.mean()) < 320
+
+
+def test_tiff_is_read_by_its_parser(tmp_path: Path) -> None:
+    imagecodecs = pytest.importorskip("imagecodecs")
+    image = np.arange(64 * 32, dtype="u2").reshape(64, 32)
+    (tmp_path / "a.tif").write_bytes(tiff(image, imagecodecs.zlib_encode))
+    storage = ars.in_memory_storage()
+    virtualize([tmp_path / "a.tif"], storage)
+    store = opened(storage, f"file://{tmp_path}/").readonly_session("main").store
+    np.testing.assert_array_equal(np.asarray(zarr.open_array(store, path="0", mode="r")[...]).squeeze(), image)
+
+
+def tiff(image: np.ndarray[Any, Any], encode: Any) -> bytes:
+    """Return a picture as a TIFF of one deflated strip."""
+    data = encode(image.tobytes())
+    tags = [
+        (256, 4, image.shape[1]), (257, 4, image.shape[0]), (258, 3, 16), (259, 3, 8), (262, 3, 1), (273, 4, 8),
+        (277, 3, 1), (278, 4, image.shape[0]), (279, 4, len(data)), (339, 3, 1),
+    ]  # fmt: skip
+    entries = b"".join(
+        np.array([tag, kind], "<u2").tobytes() + np.array([1, value], "<u4").tobytes() for tag, kind, value in tags
+    )
+    padding = b"\0" * (len(data) % 2)
+    directory = np.array([len(tags)], "<u2").tobytes() + entries + b"\0" * 4
+    return b"II*\0" + np.array([8 + len(data) + len(padding)], "<u4").tobytes() + data + padding + directory
+
+
+def test_a_container_that_is_saved_serves_further_files_and_another_is_added(hdf5_files: Files, tmp_path: Path) -> None:
+    storage = ars.in_memory_storage()
+    parent = ars.VirtualChunkContainer(f"file://{Path(hdf5_files.paths[0]).parents[1]}/")
+    assert virtualize(hdf5_files.paths[:1], storage, group="a", container=parent).containers == (parent.url_prefix,)
+    assert virtualize(hdf5_files.paths[1:2], storage, group="b").containers == ()
+    elsewhere = Path(f"{tmp_path}-elsewhere")
+    elsewhere.mkdir()
+    os.link(hdf5_files.paths[2], elsewhere / "c.nc")
+    inside = str(elsewhere).startswith(parent.url_prefix.removeprefix("file://"))
+    added = virtualize([elsewhere / "c.nc"], storage, group="c").containers
+    assert added == (() if inside else (f"file://{elsewhere}/",))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"files": []}, "no file"),
+        ({"append_dim": "time", "concat_dim": "y"}, "same dimension"),
+        ({}, "need a dimension"),
+        ({"concat_dim": "z"}, "no dimension 'z'"),
+        ({"concat_dim": "time", "source_group": "nothing"}, "cannot be referred to"),
+        ({"concat_dim": "time", "container": ars.VirtualChunkContainer("file:///nowhere/")}, "not in the container"),
+        ({"files": ["/nowhere/a.nc"]}, "does not exist"),
+        ({"files": [__file__]}, "neither NetCDF, HDF5, GRIB nor TIFF"),
+        ({"files": ["s3://a/x.nc", "gs://b/x.nc"], "concat_dim": "time"}, "no directory in common"),
+    ],
+)
+def test_what_cannot_be_referred_to_is_refused_and_nothing_is_committed(
+    hdf5_files: Files, options: dict[str, Any], reason: str
+) -> None:
+    storage = ars.in_memory_storage()
+    with pytest.raises(ars.ArrayStoreError, match=reason):
+        virtualize(**({"files": hdf5_files.paths} | options), storage=storage)
+    if ars.Repository.exists(storage):
+        assert len(list(ars.Repository.open(storage).ancestry(branch="main"))) == 1
+
+
+def test_units_that_differ_are_refused(hdf5_files: Files, tmp_path: Path) -> None:
+    later = xr.open_dataset(hdf5_files.paths[1]).load()
+    later.rain.encoding |= {"scale_factor": 0.25, "source": None}
+    later.to_netcdf(tmp_path / "later.nc", engine="h5netcdf")
+    storage = ars.in_memory_storage()
+    virtualize(hdf5_files.paths[:1], storage, append_dim="time")
+    with pytest.raises(VirtualizeError, match="differs in"):
+        virtualize([tmp_path / "later.nc"], storage, append_dim="time")
