@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Collection, Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -144,10 +144,10 @@ def to_arraystore(
     append_dim
         Dimension along which to append.  It is recorded as an append, so that sessions that append at the same time
         can both be committed.  Variables in memory that lack the dimension are written only where they differ from
-        existing ones.  Not for trees.
+        existing ones.  Of a tree, all groups that have the dimension grow.
     region
-        The part of existing arrays to write: slices by dimension, or ``"auto"`` to find it by coordinates.  Not for
-        trees.
+        The part of existing arrays to write: slices by dimension, or ``"auto"`` to find it by coordinates.  Of a tree,
+        the part of each group that has one of the dimensions; groups find it by coordinates that they inherit, too.
     encoding
         Encodings by variable; of a tree by the paths of its groups, and by variable.
     compute
@@ -181,6 +181,7 @@ def to_arraystore(
         _check_session(session, part.dataset, chunkmanager_store_kwargs or {})
     mode = _mode(mode, append_dim, region)
     writer = _Deferred()
+    existing: set[str] = set()
     with _growing(session, append_dim):
         root = ZarrStore.open_group(
             store=session.store,
@@ -193,12 +194,18 @@ def to_arraystore(
             consolidated=False,
             consolidate_on_close=False,
         )
-        for part in parts:
+        regions: dict[str, Mapping[Any, Any]] = {}
+        for part in _appended(parts, append_dim, mode):
             store = root.get_child_store(part.path) if part.path else root
+            store._append_dim = append_dim if append_dim in part.dataset.dims else None
+            store._write_region = _region_of(part, region, regions)
             dataset = store._validate_and_autodetect_region(part.dataset)
+            regions[part.path] = store._write_region or {}
             store._validate_encoding(part.encoding)
             _dump_to_store(dataset, store, writer, encoding=part.encoding)
-    writer.write(session, root.array_keys() if append_dim is not None else ())
+            if append_dim is not None:
+                existing.update(f"{store.zarr_group.path}/{name}".strip("/") for name in store.array_keys())
+    writer.write(session, existing)
     pending = PendingWrite(tuple(writer.sources), tuple(writer.targets), tuple(writer.regions), split_every)
     if not compute:
         return pending
@@ -247,14 +254,14 @@ class _Deferred(ArrayWriter):
             self._in_memory.append((np.asarray(source), target, region))
 
     def write(self, session: Session | ForkSession, existing: Collection[str]) -> None:
-        """Write arrays in memory, except values that existing arrays of these names have already.
+        """Write arrays in memory, except values that existing arrays of these paths have already.
 
         Two appends that share coordinates would conflict otherwise.
         """
         repeated = {
             target.path: source
             for source, target, region in self._in_memory
-            if target.path.rpartition("/")[2] in existing and all(part == slice(None) for part in region or ())
+            if target.path.strip("/") in existing and all(part == slice(None) for part in region or ())
         }
         unchanged = {path for path, found in _values(session, repeated) if _same(found, repeated[path])}
         for source, target, region in self._in_memory:
@@ -340,11 +347,12 @@ def _parts(
     if not isinstance(obj, xr.DataTree):
         dataset = _as_dataset(obj)
         return [_Part("", dataset if append_dim is None else _load(dataset), encoding)]
-    if append_dim is not None or region is not None:
-        raise InvalidInputError("append_dim and region do not go with a tree: write each of its datasets with group=")
+    for dim in () if append_dim is None else (append_dim,):
+        if not any(dim in node.dims for node in obj.subtree):
+            raise InvalidInputError(f"append_dim={dim!r} must be a dimension of a group of the tree, and is of none")
     if unknown := set(encoding) - set(obj.groups):
         raise InvalidInputError(f"encoding must be by group, and the tree has no {sorted(map(str, unknown))}")
-    return [
+    parts = [
         _Part(
             "" if path == "." else path,
             node.to_dataset(inherit=write_inherited_coords or node is obj),
@@ -352,6 +360,37 @@ def _parts(
         )
         for path, node in obj.subtree_with_keys
     ]
+    if region is not None:  # groups without data have no part of it
+        parts = [part for part in parts if part.dataset.variables]
+    return parts if append_dim is None else [replace(part, dataset=_load(part.dataset)) for part in parts]
+
+
+def _appended(parts: list[_Part], append_dim: Hashable | None, mode: Mode) -> list[_Part]:
+    """Return the groups that are written: with ``"a-"``, those that have the dimension."""
+    several = len(parts) > 1 and append_dim is not None and mode == "a-"
+    return [part for part in parts if not several or append_dim in part.dataset.dims]
+
+
+def _region_of(
+    part: _Part, region: Region | None, regions: Mapping[str, Mapping[Any, Any]]
+) -> dict[Any, Any] | Literal["auto"] | None:
+    """Return the region of a group, of dimensions that it has; `regions` has those of groups above it by path."""
+    if region is None or not part.path:
+        return dict(region) if isinstance(region, Mapping) else region
+    dims = part.dataset.dims
+    wanted: dict[Any, Any] = dict.fromkeys(dims, "auto")
+    if isinstance(region, Mapping):
+        wanted = {dim: place for dim, place in region.items() if dim in dims}
+    if not wanted:
+        raise InvalidInputError(
+            f"the group {part.path!r} has none of the dimensions of region={region!r}: leave it out of the tree"
+        )
+    for dim in [dim for dim, place in wanted.items() if place == "auto" and dim not in part.dataset.coords]:
+        above = part.path
+        while above and dim not in regions.get(above, {}):
+            above = above.rpartition("/")[0]
+        wanted[dim] = regions.get(above, {}).get(dim, "auto")
+    return wanted
 
 
 def _as_dataset(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:

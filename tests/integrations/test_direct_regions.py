@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 import zarr
 
-from arraystore import InvalidInputError, NodeNotFoundError, ReadOnlyError, Repository, Session
+from arraystore import ConflictDetector, InvalidInputError, NodeNotFoundError, ReadOnlyError, Repository, Session
 from arraystore.dask import load_dask, store_dask
 from arraystore.xarray import to_arraystore
 from tests.integrations.datasets import ENCODING, documents, lazy, weather
@@ -118,11 +118,14 @@ def test_a_tree_is_what_xarray_writes_of_it(session: Session, memory_repo: Repos
 
 def test_what_trees_do_not_have_is_refused(session: Session) -> None:
     tree = xr.DataTree.from_dict({"/": xr.Dataset(coords={"x": [1, 2]})})
-    with pytest.raises(InvalidInputError, match="do not go with a tree"):
-        to_arraystore(tree, session, append_dim="x")
+    with pytest.raises(InvalidInputError, match="append_dim='y' must be a dimension of a group"):
+        to_arraystore(tree, session, append_dim="y")
     with pytest.raises(InvalidInputError, match="the tree has no"):
         to_arraystore(tree, session, encoding={"/b": {}})
     assert not session.has_uncommitted_changes
+    to_arraystore(tree, session)
+    with pytest.raises(InvalidInputError, match="the group 'b' has none of the dimensions"):
+        to_arraystore(tree.assign({"b": xr.DataTree(xr.Dataset({"v": 1}))}), session, region={"x": slice(0, 2)})
 
 
 # -- dask arrays --------------------------------------------------------------------------------------------------
@@ -178,3 +181,55 @@ def test_arrays_without_items_or_dimensions_load_too(session: Session) -> None:
     assert da.asarray(load_dask(session, "one")).compute() == 2
     with pytest.raises(NodeNotFoundError):
         load_dask(session, "missing")
+
+
+def forecast(first: int, count: int) -> xr.DataTree:
+    """A tree whose groups share the times of its root, or have their own, or have none."""
+    number = np.arange(first, first + count)
+    shared = xr.Dataset({"mean": ("time", number * 1.0)}, {"time": number})
+    own = xr.Dataset({"v": (("time", "y"), number[:, None] * 1.0 + np.zeros(2))}, {"time": number + 100, "y": [5, 6]})
+    fixed = xr.Dataset({"height": ("y", [7.0, 8.0])}, {"y": [5, 6]})
+    below = xr.Dataset({"w": ("time", number * 2.0)})
+    return xr.DataTree.from_dict({"/": shared, "/below": below, "/below/deep": below + 1, "/fixed": fixed}).assign(
+        {"own": xr.DataTree(own.assign(time=number))}
+    )
+
+
+SHORT = {
+    path: {name: {"chunks": (2, 2) if name == "v" else (2,)} for name in names}
+    for path, names in {"/": ("mean", "time"), "/own": ("v",), "/below": ("w",), "/below/deep": ("w",)}.items()
+}
+
+
+@pytest.mark.parametrize("of_dask", [False, True])
+@pytest.mark.parametrize("mode", [None, "a-"])
+def test_trees_append_at_the_same_time_as_others(memory_repo: Repository, of_dask: bool, mode: Any) -> None:
+    session = memory_repo.writable_session("main")
+    to_arraystore(forecast(0, 2), session, encoding=SHORT)
+    session.commit("two days")
+    sessions = [memory_repo.writable_session("main") for _ in range(2)]
+    for number, each in enumerate(sessions):
+        part = forecast(2 + 2 * number, 2)
+        to_arraystore(part.chunk(time=2) if of_dask and mode else part, each, append_dim="time", mode=mode)
+    for each in sessions:
+        each.commit("two more", rebase_with=ConflictDetector())
+    found = xr.open_datatree(memory_repo, engine="arraystore").load()
+    xr.testing.assert_equal(found, forecast(0, 6))
+
+
+@pytest.mark.parametrize("of_dask", [False, True])
+@pytest.mark.parametrize("region", ["auto", {"time": slice(2, 4)}, {"time": "auto"}])
+def test_a_region_of_each_group_of_a_tree_is_filled(session: Session, region: Any, of_dask: bool) -> None:
+    to_arraystore(forecast(0, 6), session, encoding=SHORT)
+    part = forecast(2, 2).drop_nodes("fixed") + 50
+    if isinstance(region, dict):
+        part["own"] = xr.DataTree(part["own"].to_dataset().drop_vars("y"))
+        if region["time"] != "auto":
+            part = part.map_over_datasets(lambda dataset: dataset.drop_vars("time", errors="ignore"))
+    to_arraystore(part.chunk(time=2) if of_dask else part, session, region=region)
+    found = xr.open_datatree(session, engine="arraystore")
+    for path in ("mean", "own/v", "below/w", "below/deep/w"):
+        expected = forecast(0, 6)[path].values.copy()
+        expected[2:4] += 50
+        np.testing.assert_array_equal(found[path].values, expected)
+    np.testing.assert_array_equal(found["time"], np.arange(6))
