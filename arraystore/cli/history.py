@@ -115,13 +115,13 @@ def _decorated(snapshot: SnapshotInfo, names: Mapping[str, list[str]]) -> Text:
 
 
 def _snapshot_line(snapshot: SnapshotInfo, names: Mapping[str, list[str]]) -> Text:
-    line = literal(snapshot.id, "yellow") + literal(f"  {time_text(snapshot.written_at)}  ", "dim")
+    line = literal("") + literal(snapshot.id, "yellow") + literal(f"  {time_text(snapshot.written_at)}  ", "dim")
     return line + literal(" ".join(snapshot.message.split())) + _decorated(snapshot, names)
 
 
 def _snapshot_lines(snapshot: SnapshotInfo, names: Mapping[str, list[str]]) -> Iterator[Text]:
     """Yield a snapshot with all lines of its message."""
-    yield literal(f"snapshot {snapshot.id}", "yellow") + _decorated(snapshot, names)
+    yield literal("") + literal(f"snapshot {snapshot.id}", "yellow") + _decorated(snapshot, names)
     yield literal(f"written  {time_text(snapshot.written_at)} UTC", "dim")
     yield literal("")
     for line in snapshot.message.splitlines() or [""]:
@@ -145,7 +145,7 @@ def _update_line(update: Update) -> Text:
     when = "-" if update.updated_at is None else time_text(update.updated_at)
     details = {"branch": update.branch, **update.details} if update.branch else update.details
     text = ", ".join(f"{name}: {' '.join(str(value).split())}" for name, value in details.items())
-    return literal(f"{when:<19}  ", "dim") + literal(f"{update.kind.value:<18}  ", "cyan") + literal(text)
+    return literal("") + literal(f"{when:<19}  ", "dim") + literal(f"{update.kind.value:<18}  ", "cyan") + literal(text)
 
 
 _MOVES = {
@@ -176,7 +176,7 @@ def reflog(url: Url, branch: BranchName = "main", limit: Limit = None, as_json: 
 def _move_line(branch: str, number: int, update: Update) -> Text:
     when = "-" if update.updated_at is None else time_text(update.updated_at)
     snapshot, message = update.details.get("snapshot", "-"), update.details.get("message", "")
-    line = literal(f"{f'{branch}@{{{number}}}':<12}  ", "bold") + literal(f"{snapshot:<20}  ", "yellow")
+    line = literal("") + literal(f"{f'{branch}@{{{number}}}':<12}  ", "bold") + literal(f"{snapshot:<20}  ", "yellow")
     return (
         line + literal(f"{when:<19}  ", "dim") + literal(f"{_MOVES[update.kind.value]:<6}  {' '.join(message.split())}")
     )

@@ -112,7 +112,11 @@ def _plan_json(plan: IngestPlan) -> dict[str, object]:
 def show_plan(console: Console, plan: IngestPlan, location: str, branch: str, is_new: bool) -> None:
     """Print the plan of an ingest."""
     where = location + (" (new)" if is_new else "")
-    line = literal(_sources_text(plan), "bold") + literal(f" → {where}, branch {branch}, group {plan.group.path}")
+    line = (
+        literal("")
+        + literal(_sources_text(plan), "bold")
+        + literal(f" → {where}, branch {branch}, group {plan.group.path}")
+    )
     console.print(line, soft_wrap=True)
     names = "array", "dimensions", "type", "shape", "chunks", "written by", "regions", "size"
     table = make_table(*names, right=("regions", "size"))
@@ -121,7 +125,7 @@ def show_plan(console: Console, plan: IngestPlan, location: str, branch: str, is
     console.print(table)
     console.print(f"{bytes_text(plan.nbytes)}; {_work_text(plan)}")
     for text in plan.notes:
-        console.print(literal("note:", "yellow") + literal(f" {text}"), soft_wrap=True)
+        console.print(literal("") + literal("note:", "yellow") + literal(f" {text}"), soft_wrap=True)
 
 
 def _work_text(plan: IngestPlan) -> str:
@@ -159,6 +163,6 @@ def _shape_text(array: ArrayPlan) -> str:
 def show_report(console: Console, report: IngestReport) -> None:
     """Print the report of an ingest."""
     retried = f", {report.retried} retried" if report.retried else ""
-    line = literal("Committed", "green") + literal(f" {report.snapshot_id} “{report.message}”: ")
+    line = literal("") + literal("Committed", "green") + literal(f" {report.snapshot_id} “{report.message}”: ")
     size = bytes_text(report.plan.nbytes)
     console.print(line + literal(f"{size} in {report.seconds:.2f} s{retried}"), soft_wrap=True)
