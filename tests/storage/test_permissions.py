@@ -1,0 +1,198 @@
+"""What readers, writers and those who maintain a repository must be allowed to do, and that nothing else is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from arraystore import ConflictDetector, Repository, Session, StorageError, in_memory_storage, s3_storage
+from arraystore.storage import BytesLike, DeleteFailure, Storage, WrapperStorage
+from tests.s3server import SHARED_BUCKET, S3Server
+
+PAGE = (Path(__file__).parents[2] / "docs" / "permissions.md").read_text()
+READER, WRITER, MAINTAINER = ("reader", "writer", "maintainer")
+GET, LIST, PUT, DELETE = ("s3:GetObject", "s3:ListBucket", "s3:PutObject", "s3:DeleteObject")
+RIGHTS = {READER: {GET, LIST}, WRITER: {GET, LIST, PUT}, MAINTAINER: {GET, LIST, PUT, DELETE}}
+
+
+class Limited(WrapperStorage):
+    """A storage whose credentials allow some actions only."""
+
+    def __init__(self, inner: Storage, role: str) -> None:
+        super().__init__(inner)
+        self._allowed = RIGHTS[role]
+
+    def _check(self, action: str, key: str) -> None:
+        if action not in self._allowed:
+            raise StorageError(f"{key}: Access Denied: {action}")
+
+    async def put(self, key: str, data: BytesLike) -> None:
+        self._check(PUT, key)
+        await super().put(key, data)
+
+    async def put_if_absent(self, key: str, data: BytesLike) -> bool:
+        self._check(PUT, key)
+        return await super().put_if_absent(key, data)
+
+    async def put_new(self, key: str, data: BytesLike) -> Any:
+        self._check(PUT, key)
+        return await super().put_new(key, data)
+
+    async def put_stream(self, key: str, parts: AsyncIterator[BytesLike]) -> None:
+        self._check(PUT, key)
+        await super().put_stream(key, parts)
+
+    def put_sync(self, key: str, data: BytesLike) -> None:
+        self._check(PUT, key)
+        super().put_sync(key, data)
+
+    async def delete(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        if DELETE in self._allowed:
+            return await super().delete(keys)
+        return [DeleteFailure(key, "Access Denied") for key in keys]
+
+
+def founded(storage: Storage) -> None:
+    """Create a repository with an array."""
+    repository = Repository.create(storage)
+    with repository.transaction("main", message="create") as store:
+        zarr.create_array(store, name="a", shape=(64,), chunks=(1,), dtype="i4", fill_value=0)
+
+
+def write(session: Session, row: int) -> None:
+    zarr.open_array(session.store, path="a")[row] = row + 1
+
+
+def read_everything(storage: Storage) -> int:
+    """Read in every way there is, and return the sum of the array."""
+    repository = Repository.open(storage)
+    session = repository.readonly_session("main")
+    list(repository.ancestry(branch="main"))
+    list(repository.ops_log())
+    repository.list_branches(), repository.list_tags()
+    assert repository.verify(level="chunks").ok
+    return int(np.asarray(zarr.open_array(session.store, path="a", mode="r")[:]).sum())
+
+
+def write_everything(storage: Storage) -> None:
+    """Commit from many threads at once, and do all else that writers do."""
+
+    def commit(row: int) -> None:
+        session = repositories[row % 4].writable_session("main")
+        write(session, row)
+        session.commit(f"row {row}", rebase_with=ConflictDetector())
+
+    repositories = [Repository.open(storage) for _ in range(4)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(commit, range(24)))
+    repository = repositories[0]
+    repository.create_branch("dev", repository.lookup_branch("main"))
+    repository.create_tag("v1", repository.lookup_branch("main"))
+    write(session := repository.writable_session("dev"), 24)
+    flushed = session.flush("on no branch")
+    repository.reset_branch("dev", flushed)
+    repository.delete_branch("dev")
+    for each in repositories:
+        each.wait_for_maintenance()
+
+
+def maintain(storage: Storage) -> None:
+    """Expire, compact and collect."""
+    repository = Repository.open(storage)
+    repository.expire_snapshots(datetime.now(UTC))
+    repository.compact()
+    summary = repository.garbage_collect(datetime.now(UTC))
+    assert summary.failures == ()
+
+
+class WithoutOverwriting(Limited):
+    """A storage whose credentials create objects, and replace none, as those of an objectCreator of GCS."""
+
+    async def put(self, key: str, data: BytesLike) -> None:
+        if not await self.put_if_absent(key, data):
+            raise StorageError(f"{key}: Access Denied: storage.objects.delete")
+
+
+SUM = sum(range(1, 25))
+
+
+def test_each_role_can_do_what_it_is_for_with_its_rights_and_no_more() -> None:
+    storage = in_memory_storage()
+    founded(Limited(storage, WRITER))
+    assert read_everything(Limited(storage, READER)) == 0
+    write_everything(Limited(storage, WRITER))
+    assert read_everything(Limited(storage, READER)) == SUM
+    maintain(Limited(storage, MAINTAINER))
+    assert read_everything(Limited(storage, READER)) == SUM
+
+
+def test_a_writer_who_may_not_replace_objects_writes_all_the_same() -> None:
+    storage = in_memory_storage()
+    founded(WithoutOverwriting(storage, WRITER))
+    write_everything(WithoutOverwriting(storage, WRITER))
+    assert read_everything(Limited(storage, READER)) == SUM
+
+
+def commit_one(storage: Storage) -> None:
+    """Commit once."""
+    write(session := Repository.open(storage).writable_session("main"), 0)
+    session.commit("one row")
+
+
+@pytest.mark.thorough  # each waits out the repetitions of a request whose answer is an error
+@pytest.mark.parametrize("change", [commit_one, maintain, founded], ids=lambda change: change.__name__)
+def test_a_reader_is_told_that_writing_is_not_allowed(change: Callable[[Storage], None]) -> None:
+    storage = in_memory_storage()
+    if change is not founded:
+        founded(storage)
+    with pytest.raises(StorageError, match="Access Denied"):
+        change(Limited(storage, READER))
+
+
+def test_a_collection_without_the_right_to_delete_names_what_it_could_not() -> None:
+    storage = in_memory_storage()
+    founded(storage)
+    write_everything(storage)
+    repository = Repository.open(Limited(storage, WRITER))
+    repository.expire_snapshots(datetime.now(UTC))
+    repository.compact()
+    summary = repository.garbage_collect(datetime.now(UTC))
+    assert {failure.reason for failure in summary.failures} == {"Access Denied"}
+    assert read_everything(storage) == SUM
+
+
+def test_the_page_gives_each_role_these_actions() -> None:
+    policies = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]
+    told = [{action for each in one["Statement"] for action in each["Action"]} for one in policies[:3]]
+    assert [actions - {"s3:AbortMultipartUpload"} for actions in told] == list(RIGHTS.values())
+
+
+@pytest.mark.thorough
+def test_a_server_that_enforces_rights_lets_each_role_do_its_part(s3_server: S3Server) -> None:
+    def storage(role: str) -> Storage:
+        server = s3_server.role(role) if role else s3_server
+        return s3_storage(
+            bucket=SHARED_BUCKET, prefix="some/repository", region=server.region, endpoint_url=server.endpoint_url,
+            allow_http=True, force_path_style=True, access_key_id=server.access_key_id,
+            secret_access_key=server.secret_access_key,
+        )  # fmt: skip
+
+    with contextlib.suppress(s3_server.client().exceptions.BucketAlreadyExists):
+        s3_server.client().create_bucket(Bucket=SHARED_BUCKET)
+    founded(storage(WRITER))
+    assert read_everything(storage(READER)) == 0
+    with pytest.raises(StorageError, match=r"(?i)denied|forbidden|403"):
+        commit_one(storage(READER))
+    write_everything(storage(WRITER))
+    maintain(storage(WRITER))  # which may delete, here
+    assert read_everything(storage(READER)) == SUM
