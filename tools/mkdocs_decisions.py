@@ -8,10 +8,10 @@ from mkdocs.config.defaults import MkDocsConfig
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Append a section Decisions to the section `How it works`."""
+    """Append a section Decisions to the section `Explanation`."""
     docs = Path(config.docs_dir)
     pages = [page.relative_to(docs).as_posix() for page in sorted((docs / "decisions").glob("*.md"))]
-    section = next(entry["How it works"] for entry in config.nav or [] if "How it works" in entry)
+    section = next(entry["Explanation"] for entry in config.nav or [] if "Explanation" in entry)
     if pages:
         section.append({"Decisions": pages})
     return config
