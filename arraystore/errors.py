@@ -338,23 +338,28 @@ class ConflictError(ArrayStoreError):
         Current tip of the branch.
     branch
         Branch of the session.
+    kind
+        Code of the failure; by default that of the class.
     """
 
     kind = "commit-conflict"
 
-    def __init__(self, expected_parent: str | None, actual_parent: str | None, branch: str = "") -> None:
+    def __init__(
+        self, expected_parent: str | None, actual_parent: str | None, branch: str = "", kind: str | None = None
+    ) -> None:
         of_branch = f" of branch {branch!r}" if branch else ""
         super().__init__(
             f"the tip{of_branch} is snapshot {actual_parent}, but this session is based on {expected_parent}: "
             "another session committed meanwhile. Nothing was committed. Commit with rebase_with=ConflictDetector() to "
-            "rebase the changes if they do not conflict, or repeat them in a new session."
+            "rebase the changes if they do not conflict, or repeat them in a new session.",
+            kind,
         )
         self.expected_parent = expected_parent
         self.actual_parent = actual_parent
         self.branch = branch
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.expected_parent, self.actual_parent, self.branch))
+        return (type(self), (self.expected_parent, self.actual_parent, self.branch, vars(self).get("kind")))
 
 
 class RebaseFailedError(ConflictError):

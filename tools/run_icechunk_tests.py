@@ -43,10 +43,14 @@ import sys
 import types
 
 compat = importlib.import_module("arraystore.compat.icechunk")
+HERE = __path__[0]
 
 
 class Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path=None, target=None):
+        own = importlib.machinery.PathFinder.find_spec(name, [HERE + "/testing"])
+        if name.startswith("icechunk.testing.") and own is not None:
+            return own
         return importlib.machinery.ModuleSpec(name, self) if name.startswith("icechunk.") else None
 
     def create_module(self, spec):
@@ -168,6 +172,10 @@ def _unpack(source: Path, place: Path) -> None:
             if found and "/" not in head and not rest.startswith("data/"):
                 member.name = "tests/" + rest
                 archive.extract(member, place, filter="data")
+            head, found, rest = member.name.partition("/python/icechunk/testing/")
+            if found and "/" not in head and rest != "__init__.py":
+                member.name = "icechunk/testing/" + rest  # its models and strategies are those of its own tests
+                archive.extract(member, place, filter="data")
 
 
 def _files(place: Path) -> list[str]:
@@ -177,7 +185,7 @@ def _files(place: Path) -> list[str]:
 
 def _adapt(place: Path, server: Mapping[str, str]) -> None:
     """Put the compatibility package in Icechunk's place, and the server in that of the one that is expected."""
-    (place / "icechunk").mkdir()
+    (place / "icechunk").mkdir(exist_ok=True)
     (place / "icechunk" / "__init__.py").write_text(_ALIAS)
     (place / "pytest.ini").write_text(_INI)
     for path in (place / "tests").rglob("*.py"):

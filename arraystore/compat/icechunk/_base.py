@@ -7,8 +7,6 @@ from typing import Any
 import arraystore
 from arraystore.compat.icechunk._opening import Opened
 from arraystore.compat.icechunk.snapshots import FIRST_SNAPSHOT
-from arraystore.compat.icechunk.types import SpecVersion
-from arraystore.errors import FormatError
 
 __all__ = ["RepositoryBase", "first_snapshot"]
 
@@ -44,12 +42,3 @@ class RepositoryBase:
     async def _shown_id(self, snapshot_id: str) -> str:
         """Return the id of Icechunk for one of arraystore."""
         return FIRST_SNAPSHOT if snapshot_id == await self._first_id() else snapshot_id
-
-    def _check_version(self, what: str) -> None:
-        """Check that the program did not ask for a version of the format without an operation."""
-        if self._opened.spec_version < SpecVersion.v2:
-            raise FormatError(
-                what,
-                "this repository was created with spec_version=1, which does not have it: "
-                "upgrade it with upgrade_icechunk_repository",
-            )

@@ -11,6 +11,7 @@ from arraystore.compat.icechunk._base import RepositoryBase
 from arraystore.compat.icechunk._exceptions import ErrorKind, say
 from arraystore.compat.icechunk._forward import forwarded, iterated, refining
 from arraystore.compat.icechunk._lineage import check_lineage, manifest_files, newest_first
+from arraystore.compat.icechunk._opening import check_version
 from arraystore.compat.icechunk.config import FeatureFlag
 from arraystore.compat.icechunk.ops import RepoStatus, Update
 from arraystore.compat.icechunk.snapshots import FIRST_SNAPSHOT, Diff, ManifestFileInfo, SnapshotInfo
@@ -79,7 +80,7 @@ class HistoryMethods(RepositoryBase):
 
     async def get_metadata_async(self) -> dict[str, Any]:
         """Asynchronous twin of `get_metadata`."""
-        self._check_version("metadata of the repository")
+        check_version(self._opened, "metadata of the repository")
         return await self._core.get_metadata_async()
 
     @property
@@ -93,7 +94,7 @@ class HistoryMethods(RepositoryBase):
 
     async def set_metadata_async(self, metadata: dict[str, Any]) -> None:
         """Asynchronous twin of `set_metadata`."""
-        self._check_version("metadata of the repository")
+        check_version(self._opened, "metadata of the repository")
         with refining():
             await self._core.set_metadata_async(metadata)
 
@@ -103,7 +104,7 @@ class HistoryMethods(RepositoryBase):
 
     async def update_metadata_async(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """Asynchronous twin of `update_metadata`."""
-        self._check_version("metadata of the repository")
+        check_version(self._opened, "metadata of the repository")
         with refining():
             return await self._core.update_metadata_async(metadata)
 

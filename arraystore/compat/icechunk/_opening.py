@@ -16,7 +16,7 @@ from arraystore.compat.icechunk._saved import from_saved, to_saved
 from arraystore.compat.icechunk.config import Attribution, RepositoryConfig
 from arraystore.compat.icechunk.storage import Storage, StorageSettings
 from arraystore.compat.icechunk.types import SpecVersion
-from arraystore.errors import AlreadyExistsError, InvalidInputError, RepositoryNotFoundError
+from arraystore.errors import AlreadyExistsError, FormatError, InvalidInputError, RepositoryNotFoundError
 
 SETTING = "icechunk"
 """Name of the setting with what arraystore's own configuration cannot say."""
@@ -163,6 +163,16 @@ async def _saved(repository: arraystore.Repository) -> tuple[RepositoryConfig, S
         is_default = inline == arraystore.RepositoryConfig().inline_chunk_threshold_bytes
         return RepositoryConfig(inline_chunk_threshold_bytes=None if is_default else inline), SpecVersion.current()
     return from_saved(value["config"]), SpecVersion(value["spec_version"])
+
+
+def check_version(opened: Opened, what: str) -> None:
+    """Check that the program did not ask for a version of the format without an operation."""
+    if opened.spec_version < SpecVersion.v2:
+        raise FormatError(
+            what,
+            "this repository was created with spec_version=1, which does not have it: "
+            "upgrade it with upgrade_icechunk_repository",
+        )
 
 
 def copied(config: RepositoryConfig) -> RepositoryConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
@@ -23,6 +24,7 @@ from arraystore.compat.icechunk._manifests import (
 )
 from arraystore.compat.icechunk._settings import StorageRetriesSettings, StorageSettings
 from arraystore.compat.icechunk.virtual import AnyObjectStoreConfig, ObjectStoreConfig, VirtualChunkContainer
+from arraystore.errors import InvalidInputError
 
 __all__ = [
     "AnyObjectStoreConfig",
@@ -47,6 +49,11 @@ __all__ = [
 ]
 
 
+_LONGEST_LABEL = 128
+_FORBIDDEN = set(";()\r\n\t")
+_TOKEN = re.compile(r"[\w.!#$%&'*+^`|~-]+(/[\w.!#$%&'*+^`|~-]+)?")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Attribution:
     """Labels of a program for the logs of an object store; kept, not sent."""
@@ -55,15 +62,27 @@ class Attribution:
     workload: str | None = None
     principal: str | None = None
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None and len(value) > _LONGEST_LABEL:
+                raise InvalidInputError(f"{name} of an attribution is longer than {_LONGEST_LABEL} characters")
+            if name == "client" and value is not None and not _TOKEN.fullmatch(value):
+                raise InvalidInputError(f"client={value!r} must consist of token characters, and one slash")
+            if value is not None and set(value) & _FORBIDDEN:
+                raise InvalidInputError(f"{name}={value!r} has a forbidden character, one of {sorted(_FORBIDDEN)}")
 
-class CompressionAlgorithm(enum.Enum):
+
+class _WithDefault(enum.EnumMeta):
+    """Makes the class without arguments return its first member."""
+
+    def __call__(cls, value: Any = 0, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(value, *args, **kwargs)
+
+
+class CompressionAlgorithm(enum.Enum, metaclass=_WithDefault):
     """Compression of metadata."""
 
     Zstd = 0
-
-    @classmethod
-    def _missing_(cls, value: object) -> CompressionAlgorithm:
-        return cls.Zstd
 
     @staticmethod
     def default() -> CompressionAlgorithm:

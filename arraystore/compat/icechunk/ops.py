@@ -17,7 +17,7 @@ __all__ = ["GCSummary", "RepoAvailability", "RepoStatus", "Update", "UpdateType"
 
 
 @dataclass(frozen=True, repr=False)
-class RepoStatus(CoreStatus, Shown):
+class RepoStatus(Shown, CoreStatus):
     """Whether a repository may be changed."""
 
     _title: ClassVar[str] = "icechunk.repository.RepoStatus"
@@ -184,7 +184,8 @@ class Update(Shown):
         elif shape is _Status:
             values = (_status_of(details.get("value") or {}, update.updated_at),)
         elif shape is _Flag:
-            values = next(((FLAGS.index(flag) + 1, on) for flag, on in (details.get("value") or {}).items()), (0, None))
+            changed = details.get("value") or {}
+            values = next(((FLAGS.index(flag) + 1, on) for flag, on in changed.items()), (0, None))
         return cls(kind(*values), update.updated_at)
 
     def _rows(self) -> Mapping[str, Any]:

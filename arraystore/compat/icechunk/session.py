@@ -12,7 +12,7 @@ from arraystore.compat.icechunk import _chunks as chunks
 from arraystore.compat.icechunk._base import first_snapshot
 from arraystore.compat.icechunk._display import html_of, lines_of
 from arraystore.compat.icechunk._forward import forwarded, refining
-from arraystore.compat.icechunk._opening import Opened, copied, received, sendable
+from arraystore.compat.icechunk._opening import Opened, check_version, copied, received, sendable
 from arraystore.compat.icechunk.config import RepositoryConfig
 from arraystore.compat.icechunk.conflicts import ConflictSolver
 from arraystore.compat.icechunk.snapshots import FIRST_SNAPSHOT, Diff
@@ -128,9 +128,12 @@ class Session:
     shift_array = forwarded(SessionBase.shift_array)
 
     def reindex_array(self, array_path: str, forward: _Function, backward: _Function | None = None) -> None:
-        """Move chunks of an array to where a function says; one of which it returns None is dropped."""
+        """Move chunks of an array to where a function says; one of which it returns None is dropped.
+
+        No stale chunk is left behind, with or without `backward`, which is therefore not asked.
+        """
         with refining():
-            self._core.reindex_array(array_path, _dropping(forward), None if backward is None else _dropping(backward))
+            self._core.reindex_array(array_path, _dropping(forward))
 
     # -- look-ups -------------------------------------------------------------------------------------------------
 
@@ -206,8 +209,18 @@ class Session:
                 message, noted, rebase_with=rebase_with, rebase_tries=rebase_tries, allow_empty=allow_empty
             )
 
-    amend = forwarded(arraystore.Session.amend)
-    amend_async = forwarded(arraystore.Session.amend_async)
+    def amend(self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False) -> str:
+        """Replace the newest snapshot of the branch by one with these changes added."""
+        return run(self.amend_async(message, metadata=metadata, allow_empty=allow_empty))
+
+    async def amend_async(
+        self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False
+    ) -> str:
+        """Asynchronous twin of `amend`."""
+        check_version(self._opened, "amend")
+        with refining():
+            return await self._core.amend_async(message, metadata=metadata, allow_empty=allow_empty)
+
     flush = forwarded(arraystore.Session.flush)
     flush_async = forwarded(arraystore.Session.flush_async)
 
@@ -276,7 +289,9 @@ class ForkSession(Session):
         """Refuse: a fork is merged into its session."""
         raise SessionStateError("cannot flush a forked session: merge it into its session, and flush that")
 
-    async def amend_async(self, message: str, **_options: Any) -> str:
+    async def amend_async(
+        self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False
+    ) -> str:
         """Refuse: a fork is merged into its session."""
         raise SessionStateError("commits are not allowed in a fork: merge it into its session, and amend there")
 
@@ -287,10 +302,6 @@ class ForkSession(Session):
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
         """Refuse: a fork is merged into its session."""
         return run(self.flush_async(message))
-
-    def amend(self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False) -> str:
-        """Refuse: a fork is merged into its session."""
-        return run(self.amend_async(message))
 
     async def merge_async(self, *others: ForkSession) -> None:
         """Merge the changes of other forks into this one."""

@@ -45,7 +45,6 @@ class IcechunkStore(ArrayStore):
 
     def with_read_only(self, read_only: bool = False) -> IcechunkStore:
         """Return a store of the same session, writable or not."""
-        super().with_read_only(read_only)
         return type(self)(self._owner, read_only=read_only)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -70,6 +69,15 @@ class IcechunkStore(ArrayStore):
     def __dask_tokenize__(self) -> Any:
         """Return what names of dask arrays are made of."""
         return self._owner._core.__dask_tokenize__()
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """List the keys that start with a prefix; ``/`` is all of them."""
+        async for key in super().list_prefix(prefix.lstrip("/")):
+            yield key
+
+    def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """List the names of keys and key prefixes directly below a path."""
+        return super().list_dir(prefix.lstrip("/"))
 
     def sync_clear(self) -> None:
         """Delete everything."""
@@ -118,7 +126,7 @@ class IcechunkStore(ArrayStore):
         )
 
     def set_virtual_refs(  # type: ignore[override]
-        self, array_path: str, chunks: Sequence[Any], *, validate_containers: bool = True
+        self, array_path: str, chunks: Sequence[Any], *, validate_containers: bool = True, checksum: Any = None
     ) -> _Refused:
         """Set chunks of an array; return the coordinates of those whose URL is in no container."""
         config = self._owner._opened.config
@@ -137,7 +145,7 @@ class IcechunkStore(ArrayStore):
             if fine
         ]
         with refining():
-            super().set_virtual_refs(array_path, specs, validate_containers=False, checksum=None)
+            super().set_virtual_refs(array_path, specs, validate_containers=False, checksum=checksum)
         refused = [tuple(chunk.index) for chunk, fine in zip(chunks, allowed, strict=True) if not fine]
         return refused or None
 
