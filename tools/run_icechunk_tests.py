@@ -131,7 +131,7 @@ _HEAD = f"{'file':44} {'passed':>7} {'failed':>7} {'unknown':>8} {'of all':>7}"
 
 
 def _run_and_show(place: Path, name: str, python: str, table: Mapping[str, Any]) -> Outcome:
-    outcome = _run(place, name, python)
+    outcome = _run(place, name, python, [row["test"] for row in table["left_out"] if row["file"] == name])
     total = len(outcome.passed) + len(outcome.failed)
     part = f"{100 * len(outcome.passed) / total:.0f} %" if total else "-"
     unknown = len(_unknown(outcome, table))
@@ -216,12 +216,14 @@ def _server(wanted: bool) -> Iterator[dict[str, str]]:
 # -- running them -------------------------------------------------------------------------------------------------
 
 
-def _run(place: Path, name: str, python: str) -> Outcome:
+def _run(place: Path, name: str, python: str, left_out: Sequence[str]) -> Outcome:
     """Run one file in a process of its own."""
     report = place / "report.xml"
     report.unlink(missing_ok=True)
     environment = os.environ | {"PYTHONPATH": f"{place}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [python, "-m", "pytest", f"tests/{name}", "-q", f"--junitxml={report}"]
+    if left_out:
+        command += ["-k", " and ".join(f"not {test}" for test in left_out)]
     command += ["-p", "no:cacheprovider", "-p", "no:xdist", "--timeout=120", "-W", "ignore"]
     try:
         done = subprocess.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +19,7 @@ from arraystore.compat.icechunk.config import RepositoryConfig
 from arraystore.compat.icechunk.virtual import ObjectStoreConfig, VirtualChunkContainer
 from arraystore.errors import InvalidInputError, VirtualReferenceError
 
-__all__ = ["check_container", "expand", "has_container", "open_containers"]
+__all__ = ["check_container", "expand", "has_container", "open_containers", "warn_of_no_credentials"]
 
 _RELATIVE = "vcc://"
 """Scheme of URLs relative to a container by its name."""
@@ -26,12 +27,24 @@ _RELATIVE = "vcc://"
 
 def open_containers(config: RepositoryConfig, access: Mapping[str, Any] | None) -> dict[str, core.Storage]:
     """Return the storages of the containers that are authorized, by prefix of URLs."""
-    containers = config.virtual_chunk_containers or {}
+    containers = {_folder(prefix): each for prefix, each in (config.virtual_chunk_containers or {}).items()}
+    granted = {_folder(prefix): credentials for prefix, credentials in (access or {}).items()}
     return {
-        _folder(prefix): _storage(containers[prefix], credentials)
-        for prefix, credentials in (access or {}).items()
+        prefix: _storage(containers[prefix], credentials)
+        for prefix, credentials in granted.items()
         if prefix in containers
     }
+
+
+def warn_of_no_credentials(access: Mapping[str, Any] | None) -> None:
+    """Warn of None in place of credentials, as Icechunk does."""
+    for prefix in (prefix for prefix, credentials in (access or {}).items() if credentials is None):
+        warnings.warn(
+            f"Passing `None` in `authorize_virtual_chunk_access` for container `{prefix}` is deprecated: pass "
+            "credentials, anonymous ones, LocalFileSystemAccess or HttpAccess",
+            DeprecationWarning,
+            stacklevel=3,
+        )
 
 
 def _folder(prefix: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import dask.array
 import dask.base
 import zarr
 from zarr.storage import StorePath

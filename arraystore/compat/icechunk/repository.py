@@ -10,6 +10,7 @@ from typing import Any, Self
 import arraystore
 from arraystore._runtime import run
 from arraystore.compat.icechunk import _opening as opening
+from arraystore.compat.icechunk._containers import warn_of_no_credentials
 from arraystore.compat.icechunk._display import html_of, shown
 from arraystore.compat.icechunk._forward import forwarded, refining
 from arraystore.compat.icechunk._history import HistoryMethods
@@ -43,6 +44,7 @@ class Repository(HistoryMethods, MaintenanceMethods):
         attribution: Attribution | None = None,
     ) -> Self:
         """Create a repository."""
+        warn_of_no_credentials(authorize_virtual_chunk_access)
         return run(
             cls.create_async(
                 storage, config, authorize_virtual_chunk_access, spec_version, check_clean_root, attribution
@@ -76,6 +78,7 @@ class Repository(HistoryMethods, MaintenanceMethods):
         attribution: Attribution | None = None,
     ) -> Self:
         """Open a repository; what the configuration does not say is as it was saved."""
+        warn_of_no_credentials(authorize_virtual_chunk_access)
         return run(cls.open_async(storage, config, authorize_virtual_chunk_access, attribution))
 
     @classmethod
@@ -101,6 +104,7 @@ class Repository(HistoryMethods, MaintenanceMethods):
         attribution: Attribution | None = None,
     ) -> Self:
         """Open a repository, or create it where there is none."""
+        warn_of_no_credentials(authorize_virtual_chunk_access)
         return run(
             cls.open_or_create_async(
                 storage, config, authorize_virtual_chunk_access, create_version, check_clean_root, attribution

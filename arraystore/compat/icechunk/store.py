@@ -15,6 +15,8 @@ from arraystore.compat.icechunk._containers import check_container, expand, has_
 from arraystore.compat.icechunk._display import html_of, lines_of
 from arraystore.compat.icechunk._forward import refining
 from arraystore.compat.icechunk._opening import Opened
+from arraystore.compat.icechunk._raw_store import RawStore
+from arraystore.errors import NotFoundError
 
 __all__ = ["IcechunkStore"]
 
@@ -37,6 +39,12 @@ class IcechunkStore(ArrayStore):
     def __init__(self, session: Owner, *, read_only: bool = False) -> None:
         super().__init__(session._core, read_only=read_only)
         self._owner = session
+        self._is_open = True
+
+    @property
+    def _store(self) -> RawStore:
+        """The inner store, under the name that Icechunk has for it."""
+        return RawStore(self)
 
     @property
     def session(self) -> Any:  # a Session or a ForkSession, of a module above this one
@@ -45,7 +53,9 @@ class IcechunkStore(ArrayStore):
 
     def with_read_only(self, read_only: bool = False) -> IcechunkStore:
         """Return a store of the same session, writable or not."""
-        return type(self)(self._owner, read_only=read_only)
+        other = type(self)(self._owner, read_only=read_only)
+        other._is_open = False
+        return other
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (type(self), self._owner, self._read_only)
@@ -69,6 +79,13 @@ class IcechunkStore(ArrayStore):
     def __dask_tokenize__(self) -> Any:
         """Return what names of dask arrays are made of."""
         return self._owner._core.__dask_tokenize__()
+
+    async def getsize(self, key: str) -> int:
+        """Return the length of a value; raises `NotFoundError`, which is a `KeyError`."""
+        try:
+            return await super().getsize(key)
+        except FileNotFoundError:
+            raise NotFoundError(f"there is no key {key!r}", "key-not-found") from None
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """List the keys that start with a prefix; ``/`` is all of them."""
