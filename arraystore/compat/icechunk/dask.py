@@ -41,7 +41,7 @@ def store_dask(
         **store_kwargs,
     )
     if isinstance(owner, ForkSession):
-        owner._merged.append(payload)
+        owner._core.merge(payload)
         return owner
     return ForkSession(owner._core.fork(), owner.mode, owner._opened)
 

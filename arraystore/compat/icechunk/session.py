@@ -18,7 +18,6 @@ from arraystore.compat.icechunk.conflicts import ConflictSolver
 from arraystore.compat.icechunk.snapshots import FIRST_SNAPSHOT, Diff
 from arraystore.compat.icechunk.store import IcechunkStore
 from arraystore.compat.icechunk.types import ChunkType, SessionMode
-from arraystore.distributed import merge_sessions_async
 from arraystore.errors import ConflictError, RebaseFailedError, SessionStateError
 
 __all__ = ["ForkSession", "Session", "SessionMode"]
@@ -249,27 +248,15 @@ class Session:
     async def merge_async(self, *others: ForkSession) -> None:
         """Asynchronous twin of `merge`."""
         with refining():
-            await self._core.merge_async(*[part for other in others for part in other._parts()])
+            forks: list[Any] = [other._core for other in others]
+            await self._core.merge_async(*forks)
 
 
 class ForkSession(Session):
     """A fork of a session, whose changes are merged back into it."""
 
-    def __init__(self, session: Any, mode: SessionMode, opened: Opened, merged: Sequence[bytes] = ()) -> None:
-        super().__init__(session, mode, opened)
-        self._merged = list(merged)
-
-    def _parts(self) -> list[Any]:
-        """Return what a merge takes: the fork, and what was merged into it."""
-        return [*([self._core] if self._core.has_uncommitted_changes else []), *self._merged]
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (type(self), self._core, self._mode, sendable(self._opened), self._merged)
-
-    @property
-    def has_uncommitted_changes(self) -> bool:
-        """True if the fork has changes to merge."""
-        return bool(self._merged) or self._core.has_uncommitted_changes
+        return _rebuilt, (type(self), self._core, self._mode, sendable(self._opened))
 
     @property
     def branch(self) -> str | None:
@@ -303,13 +290,6 @@ class ForkSession(Session):
         """Refuse: a fork is merged into its session."""
         return run(self.flush_async(message))
 
-    async def merge_async(self, *others: ForkSession) -> None:
-        """Merge the changes of other forks into this one."""
-        with refining():
-            parts = [part for other in others for part in other._parts()]
-            if parts:
-                self._merged.append(await merge_sessions_async(*parts))
-
 
 def _dropping(function: _Function) -> Any:
     """Return a function that drops a chunk where the other one says None, which keeps it in arraystore."""
@@ -321,5 +301,5 @@ def _dropping(function: _Function) -> Any:
     return moved
 
 
-def _rebuilt(cls: type[Session], core: Any, mode: SessionMode, sent: Any, *more: Any) -> Session:
-    return cls(core, mode, run(received(sent)), *more)
+def _rebuilt(cls: type[Session], core: Any, mode: SessionMode, sent: Any) -> Session:
+    return cls(core, mode, run(received(sent)))
