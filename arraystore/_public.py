@@ -40,10 +40,10 @@ if not TYPE_CHECKING:
             "arraystore.distributed": "extract_session merge_sessions",
             "arraystore.errors": (
                 "AlreadyExistsError ArrayStoreError ChunkDamagedError ConflictError FormatError InvalidInputError "
-                "InvalidKeyError MergeConflictError NodeNotFoundError NotFoundError ObjectNotFoundError ReadOnlyError "
-                "RebaseFailedError RefNotFoundError RepositoryNotFoundError SelectionError SessionExpiredError "
-                "SessionStateError SnapshotExpiredError SnapshotNotFoundError SourceChangedError StorageError "
-                "StreamRestartedError UnmergedForksWarning UnsupportedStorageError VirtualReferenceError"
+                "InvalidKeyError MergeConflictError NodeNotFoundError NotFoundError ObjectNotFoundError "
+                "PermissionDeniedError ReadOnlyError RebaseFailedError RefNotFoundError RepositoryNotFoundError "
+                "SelectionError SessionExpiredError SessionStateError SnapshotExpiredError SnapshotNotFoundError "
+                "SourceChangedError StorageError StreamRestartedError UnmergedForksWarning UnsupportedStorageError VirtualReferenceError"
             ),
             "arraystore.storage": (
                 "ByteRange BytesLike CacheUsage CachedStorage CountingStorage Counts DeleteFailure Fault FaultyStorage "
@@ -96,6 +96,7 @@ else:  # the reference pages take what stands under a plain TYPE_CHECKING for no
         NodeNotFoundError,
         NotFoundError,
         ObjectNotFoundError,
+        PermissionDeniedError,
         ReadOnlyError,
         RebaseFailedError,
         RefNotFoundError,
@@ -202,6 +203,7 @@ __all__ = [
     "ObjectInfo",
     "ObjectNotFoundError",
     "ObstoreStorage",
+    "PermissionDeniedError",
     "ReadOnlyError",
     "RebaseFailedError",
     "RefNotFoundError",

@@ -32,6 +32,7 @@ __all__ = [
     "NodeNotFoundError",
     "NotFoundError",
     "ObjectNotFoundError",
+    "PermissionDeniedError",
     "ReadOnlyError",
     "RebaseFailedError",
     "RefNotFoundError",
@@ -82,6 +83,12 @@ class StorageError(ArrayStoreError):
     """Storage request failed after all retries."""
 
     kind = "object-store"
+
+
+class PermissionDeniedError(StorageError):
+    """Credentials do not allow the request; nothing was changed by it."""
+
+    kind = "permission-denied"
 
 
 class UnsupportedStorageError(StorageError):

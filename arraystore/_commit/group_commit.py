@@ -28,7 +28,7 @@ from arraystore._log.loading import Tip, follow, load_tip
 from arraystore._log.status import check_open
 from arraystore._runtime import lazy_module
 from arraystore._runtime.values import dataclass
-from arraystore.errors import ArrayStoreError, SessionStateError, StorageError
+from arraystore.errors import ArrayStoreError, PermissionDeniedError, SessionStateError, StorageError
 
 if TYPE_CHECKING:
     from arraystore._commit import intent_queue
@@ -264,6 +264,11 @@ class GroupCommitter:
             body = await sent.wait()
         except AppendUncertainError as error:
             for request in members:
+                self._fail(request, error)
+            return tip
+        except PermissionDeniedError as error:  # it did not arrive, so nothing is in doubt
+            for request in members:
+                request.taken = False
                 self._fail(request, error)
             return tip
         finally:

@@ -42,6 +42,7 @@ from arraystore.errors import (
     LogForkError,
     LogHoleError,
     ObjectNotFoundError,
+    PermissionDeniedError,
     RefNotFoundError,
     SessionExpiredError,
     StorageError,
@@ -437,6 +438,8 @@ class BranchLog:
         encoded = encode_record(record)
         try:
             won = await put_surely(self.storage, self.environment, key, encoded, is_own if settle else unsettled)
+        except PermissionDeniedError:  # it did not arrive
+            raise
         except StorageError as error:
             raise AppendUncertainError(
                 f"{key}: it is unknown whether this record arrived, because {error}. If this was a commit, call commit "

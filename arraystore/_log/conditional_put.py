@@ -6,7 +6,7 @@ import enum
 from collections.abc import Awaitable, Callable
 
 from arraystore._environment import Environment
-from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
+from arraystore.errors import ObjectNotFoundError, PermissionDeniedError, StorageError, UnsupportedStorageError
 from arraystore.storage.protocol import Storage, holds
 
 _APPEND_TRIES = 6
@@ -27,6 +27,14 @@ async def unsettled() -> bool:
     return False
 
 
+async def _is_there(storage: Storage, key: str) -> bool:
+    try:
+        await storage.get(key)
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
 async def put_surely(
     storage: Storage,
     environment: Environment,
@@ -39,7 +47,8 @@ async def put_surely(
     An outcome that a storage leaves open after a failure is asked for again: an object that equals `data` is this one.
     A refusal says only that there is an object, which may be this one, too: an intermediary may repeat a request, and
     return the answer to the second. So `settle` tells then whether the object is this one, by default by reading and
-    comparing it. Raises `StorageError` if the storage fails for so long that it stays unknown.
+    comparing it. Raises `StorageError` if the storage fails for so long that it stays unknown, and
+    `PermissionDeniedError` if the credentials do not allow to write it, and it is not there.
     """
     failure: Exception | None = None
     for attempt in range(_APPEND_TRIES):
@@ -52,6 +61,10 @@ async def put_surely(
             return Put.FOUND if own else Put.TAKEN
         except UnsupportedStorageError:
             raise
+        except PermissionDeniedError as error:
+            if not attempt and not await _is_there(storage, key):
+                raise
+            failure = error
         except ObjectNotFoundError as error:
             failure = StorageError(f"the storage refused {key} as existing, and it does not exist")
             failure.__cause__ = error

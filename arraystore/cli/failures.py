@@ -12,6 +12,7 @@ from arraystore.errors import (
     ArrayStoreError,
     ConflictError,
     MergeConflictError,
+    PermissionDeniedError,
     ReadOnlyError,
     RepositoryNotFoundError,
 )
@@ -25,8 +26,8 @@ EXIT_NOT_CONFIRMED = 13
 EXIT_INTERRUPTED = 130
 
 EXIT_STATUSES = (
-    "Exit status: 0 success, 1 error, 2 invalid usage, 10 no repository there, 11 not allowed now (read-only), "
-    "12 conflict, 13 not confirmed, 130 interrupted."
+    "Exit status: 0 success, 1 error, 2 invalid usage, 10 no repository there, 11 not allowed (credentials, "
+    "or read-only now), 12 conflict, 13 not confirmed, 130 interrupted."
 )
 
 
@@ -37,6 +38,7 @@ class NotConfirmedError(ArrayStoreError):
 _BY_KIND: tuple[tuple[type[Exception], int], ...] = (
     (RepositoryNotFoundError, EXIT_NO_REPOSITORY),
     (ReadOnlyError, EXIT_NOT_ALLOWED),
+    (PermissionDeniedError, EXIT_NOT_ALLOWED),
     (ConflictError, EXIT_CONFLICT),
     (MergeConflictError, EXIT_CONFLICT),
     (NotConfirmedError, EXIT_NOT_CONFIRMED),

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from urllib.parse import parse_qs
 
 from arraystore._concurrency import bounded
-from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
+from arraystore.errors import ObjectNotFoundError, PermissionDeniedError, StorageError, UnsupportedStorageError
 from arraystore.storage.forking import leak, renew_locks_after_fork
 from arraystore.storage.keys import check_key, check_range, merge_ranges
 from arraystore.storage.object_state import info_of
@@ -203,7 +203,8 @@ class FsspecStorage(Storage):
         if isinstance(error, _MISSING) and action in ("read", "look up", "delete"):
             raise ObjectNotFoundError(key, self._location) from None
         detail = str(error).partition("?")[0]  # a query can hold a signature
-        raise StorageError(
+        kind = PermissionDeniedError if isinstance(error, PermissionError) else StorageError
+        raise kind(
             f"{self._location}: cannot {action} {key!r}: {type(error).__name__}: {detail}; check the credentials, the "
             "path and the options of the filesystem"
         ) from None

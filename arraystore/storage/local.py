@@ -13,7 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from arraystore.errors import InvalidInputError, ObjectNotFoundError, StorageError, UnsupportedStorageError
+from arraystore.errors import (
+    InvalidInputError,
+    ObjectNotFoundError,
+    PermissionDeniedError,
+    StorageError,
+    UnsupportedStorageError,
+)
 from arraystore.storage.forking import ForkSafeLock
 from arraystore.storage.keys import check_key, check_range
 from arraystore.storage.local_files import (
@@ -437,7 +443,8 @@ class LocalStorage(Storage):
 
     def _fail(self, action: str, key: str, error: OSError) -> NoReturn:
         remedy = _REMEDIES.get(error.errno or 0, "check the disk and the filesystem")
-        raise StorageError(f"{self.location}: cannot {action} {key!r}: {error.strerror or error}; {remedy}") from error
+        kind = PermissionDeniedError if isinstance(error, PermissionError) else StorageError
+        raise kind(f"{self.location}: cannot {action} {key!r}: {error.strerror or error}; {remedy}") from error
 
 
 def local_filesystem_storage(

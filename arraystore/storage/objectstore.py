@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from arraystore._concurrency import bounded
-from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
+from arraystore.errors import ObjectNotFoundError, PermissionDeniedError, StorageError, UnsupportedStorageError
 from arraystore.storage import obstore_module as native
 from arraystore.storage.bucket_client import BucketClient, client_of
 from arraystore.storage.forking import leak, renew_locks_after_fork
@@ -443,7 +443,8 @@ class _RetryState:
 
     def final_error(self, error: Exception, action: str, key: str) -> StorageError:
         """Return the error to raise when nothing is tried any more."""
-        return StorageError(
+        denied = isinstance(error, self._exceptions.PermissionDeniedError)
+        return (PermissionDeniedError if denied else StorageError)(
             f"{self._location}: cannot {action} {key!r}{self._attempts()}: {first_line(error)}; "
             f"{remedy(error, self._exceptions)}"
         )
