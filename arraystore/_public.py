@@ -43,7 +43,8 @@ if not TYPE_CHECKING:
                 "InvalidKeyError MergeConflictError NodeNotFoundError NotFoundError ObjectNotFoundError "
                 "PermissionDeniedError ReadOnlyError RebaseFailedError RefNotFoundError RepositoryNotFoundError "
                 "SelectionError SessionExpiredError SessionStateError SnapshotExpiredError SnapshotNotFoundError "
-                "SourceChangedError StorageError StreamRestartedError UnmergedForksWarning UnsupportedStorageError VirtualReferenceError"
+                "SourceChangedError StorageError StreamRestartedError UnmergedForksWarning UnsupportedStorageError "
+                "VirtualReferenceError"
             ),
             "arraystore.storage": (
                 "ByteRange BytesLike CacheUsage CachedStorage CountingStorage Counts DeleteFailure Fault FaultyStorage "
