@@ -197,6 +197,7 @@ def show(url: Url, snapshot: Snapshot = "main", as_json: Json = False) -> None:
         ("snapshot", info.id),
         ("parent", info.parent_id or "none (first snapshot)"),
         ("written", f"{time_text(info.written_at)} UTC"),
+        *([] if info.imported_at is None else [("imported", f"{time_text(info.imported_at)} UTC")]),
         ("message", info.message),
         *((f"  {key}", _short(value)) for key, value in sorted(info.metadata.items())),
         *([("refs", ", ".join(names))] if names else []),
