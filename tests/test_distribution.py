@@ -1,0 +1,24 @@
+"""The source distribution: whoever has it can run its tests and build its pages."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+from hatchling.builders.sdist import SdistBuilder
+
+ROOT = Path(__file__).parents[1]
+WORKING = {".git", ".gitignore", ".hypothesis", "__pycache__", "build", "demo", "dist", "pyproject.toml", "site"}
+"""What is made by working with a checkout, or always there."""
+
+
+def test_the_source_distribution_has_all_that_a_checkout_has(tmp_path: Path) -> None:
+    (built,) = SdistBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with tarfile.open(built) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    tops = {name.split("/")[0] for name in names}
+    there = {path.name for path in ROOT.iterdir() if not path.name.startswith((".venv", ".java", ".cache"))}
+    assert {each for each in there - tops - WORKING if not each.endswith(("_cache", ".egg-info"))} == set()
+    for folder in ("arraystore", "benchmarks", "tests", "tools"):
+        files = {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*.py")}
+        assert files <= names, folder
