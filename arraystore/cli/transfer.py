@@ -121,11 +121,13 @@ def import_icechunk(
     """
     from arraystore import copying
     from arraystore.cli.icechunk import icechunk_storage
+    from arraystore.storage import storage_from_url
 
     with progress_bar("Importing") as progress:
         report = copying.import_icechunk(
-            icechunk_storage(source), open_storage(url), branches=branches or None, tags=tags, progress=progress
-        )
+            icechunk_storage(source), open_storage(url), branches=branches or None, tags=tags,
+            files=storage_from_url(source), progress=progress,
+        )  # fmt: skip
     print_report(as_json, report)
 
 

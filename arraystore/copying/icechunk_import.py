@@ -31,6 +31,7 @@ def import_icechunk(
     *,
     branches: Iterable[str] | None = None,
     tags: bool = True,
+    files: Storage | None = None,
     progress: Progress | None = None,
 ) -> ImportReport:
     """Import an Icechunk repository with its history.
@@ -50,6 +51,9 @@ def import_icechunk(
         Names of those to import; all by default.
     tags
         Whether tags are created, too, with the history that they need.
+    files
+        The place of the source as a storage of this package. Icechunk does not expose the checksums of virtual chunks:
+        they are read from its manifests there. Without it they are imported unchecked.
     progress
         Called with a `CopyProgress` after each object.
 
@@ -62,7 +66,7 @@ def import_icechunk(
     CopyDivergedError
         If a branch of the target is an import of snapshots that its source no longer has.
     """
-    return run(import_icechunk_async(source, target, branches=branches, tags=tags, progress=progress))
+    return run(import_icechunk_async(source, target, branches=branches, tags=tags, files=files, progress=progress))
 
 
 async def import_icechunk_async(
@@ -71,6 +75,7 @@ async def import_icechunk_async(
     *,
     branches: Iterable[str] | None = None,
     tags: bool = True,
+    files: Storage | None = None,
     progress: Progress | None = None,
 ) -> ImportReport:
     """Asynchronous twin of `import_icechunk`."""
@@ -81,7 +86,7 @@ async def import_icechunk_async(
     missing = wanted - there
     if missing:
         raise InvalidInputError(f"there is no branch {min(missing)!r} in the Icechunk repository")
-    work = _Import(theirs, repo, CopyCounter(progress))
+    work = _Import(theirs, repo, CopyCounter(progress), files)
     await work.learn()
     tips = {branch: await work.branch(branch) for branch in sorted(wanted, key=lambda name: (name != "main", name))}
     made = {tag: await work.tag(tag) for tag in sorted(await theirs.list_tags_async())} if tags else {}
@@ -91,7 +96,9 @@ async def import_icechunk_async(
             await work.deleted_tag(tag, snapshot)
     await _copy_metadata(theirs, repo)
     counter = work.counter
-    return ImportReport(tips, made, work.commits, work.known, counter.objects, counter.bytes, counter.virtual)
+    return ImportReport(
+        tips, made, work.commits, work.known, counter.objects, counter.bytes, counter.virtual, counter.unchecked
+    )
 
 
 async def _open_source(source: Any) -> icechunk.Repository:
@@ -130,10 +137,12 @@ async def _copy_metadata(theirs: icechunk.Repository, ours: Repository) -> None:
 class _Import:
     """Imports one repository, and counts snapshots of this run (`commits`) and of earlier ones (`known`)."""
 
-    def __init__(self, theirs: icechunk.Repository, ours: Repository, counter: CopyCounter) -> None:
+    def __init__(
+        self, theirs: icechunk.Repository, ours: Repository, counter: CopyCounter, files: Storage | None
+    ) -> None:
         self._theirs = theirs
         self._ours = ours
-        self._copier = SnapshotCopier(theirs, counter)
+        self._copier = SnapshotCopier(theirs, counter, files)
         self._copies: dict[str, str] = {}
         self._first = ""
         self._roots: set[str] = set()

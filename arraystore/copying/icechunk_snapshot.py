@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 
+from arraystore._chunks.virtual_checksums import Checksum
 from arraystore._concurrency import bounded, for_each
 from arraystore._format.box import Box
 from arraystore._format.node import Node, NodeKind
@@ -25,6 +26,7 @@ from arraystore._session.listing import present_chunks
 from arraystore._session.session import Session
 from arraystore._session.virtual_references import write_virtual_references
 from arraystore.copying.errors import CopyError, CopyIncompleteError
+from arraystore.copying.icechunk_manifest import ChecksumsByCell, read_checksums
 from arraystore.copying.icechunk_state import (
     VIRTUAL,
     ChunkBatch,
@@ -37,6 +39,7 @@ from arraystore.copying.icechunk_state import (
 )
 from arraystore.copying.report import CopyCounter
 from arraystore.errors import VirtualReferenceError
+from arraystore.storage.protocol import Storage
 
 if TYPE_CHECKING:
     import icechunk
@@ -62,9 +65,10 @@ class _Log:
 class SnapshotCopier:
     """Makes sessions of a repository show snapshots of an Icechunk repository, one after the other."""
 
-    def __init__(self, source: icechunk.Repository, counter: CopyCounter) -> None:
+    def __init__(self, source: icechunk.Repository, counter: CopyCounter, files: Storage | None = None) -> None:
         self._source = source
         self._counter = counter
+        self._files = files
         self._last: Snapshot | None = None
 
     async def apply(self, parent: str | None, snapshot: str, session: Session, *, documents: bool) -> None:
@@ -78,7 +82,7 @@ class SnapshotCopier:
         log = await self._read_log(before.id, after.id) if before.nodes else _Log()
         theirs = await self._source.readonly_session_async(snapshot_id=snapshot)
         earlier = await self._source.readonly_session_async(snapshot_id=before.id) if before.nodes else theirs
-        work = _Step(earlier, theirs, before, after, session, self._counter)
+        work = _Step(earlier, theirs, before, after, session, self._counter, self._files)
         await work.apply(log or _Log(), everywhere=documents or log is None)
         self._last = trim(after)
 
@@ -124,6 +128,7 @@ class _Step:
         after: Snapshot,
         ours: Session,
         counter: CopyCounter,
+        files: Storage | None,
     ) -> None:
         self._earlier = earlier
         self._theirs = theirs
@@ -132,8 +137,10 @@ class _Step:
         self._ours = ours
         self._hierarchy = ours.hierarchy
         self._counter = counter
+        self._files = files
         self._kept = dict(before.nodes)
         """Nodes of the earlier snapshot that the session shows, by their path there."""
+        self._read_last: tuple[SourceNode | None, ChecksumsByCell] = (None, {})
 
     async def apply(self, log: _Log, *, everywhere: bool) -> None:
         """Change nodes and chunks; compare the documents of all nodes, or of those in the log."""
@@ -268,10 +275,22 @@ class _Step:
 
         await for_each(np.setdiff1d(rows, virtual).tolist(), write, _AT_A_TIME)
         if len(virtual):
-            self._refer(node, batch, virtual)
+            self._refer(node, batch, virtual, await self._checksums(node.path))
 
-    def _refer(self, node: Node, batch: ChunkBatch, rows: Int64s) -> None:
+    async def _checksums(self, path: str) -> ChecksumsByCell:
+        """Read the checksums of an array's virtual chunks, if there are files to read them from."""
+        source = self._after.nodes[path]
+        if self._files is None:
+            return {}
+        if self._read_last[0] != source:
+            identifiers = [identifier for identifier, _ in source.manifests]
+            self._read_last = source, await read_checksums(self._files, identifiers, source.id)
+        return self._read_last[1]
+
+    def _refer(self, node: Node, batch: ChunkBatch, rows: Int64s, checksums: ChecksumsByCell) -> None:
         """Write the virtual references of some rows."""
+        each: list[Checksum] = [checksums.get(tuple(cell)) for cell in batch.coords[rows].tolist()]
+        self._counter.unchecked += each.count(None)
         try:
             write_virtual_references(
                 self._hierarchy,
@@ -282,7 +301,7 @@ class _Step:
                 batch.offsets[rows],
                 batch.lengths[rows],
                 validate=False,
-                checksums=None,
+                checksums=each,
             )
         except VirtualReferenceError as error:
             raise CopyError(f"array {node.path!r} of snapshot {self._theirs.snapshot_id}: {error.message}") from None

@@ -123,6 +123,8 @@ class ImportReport:
         Chunks that were written.
     virtual
         References to objects elsewhere that were written.
+    unchecked
+        Those of them that have no checksum, or whose checksum could not be read.
     """
 
     branches: dict[str, str]
@@ -132,6 +134,7 @@ class ImportReport:
     chunks: int
     bytes: int
     virtual: int
+    unchecked: int = 0
 
 
 @dataclass(frozen=True)
@@ -172,6 +175,7 @@ class CopyCounter:
     bytes: int = 0
     skipped: int = 0
     virtual: int = 0
+    unchecked: int = 0
     left_out: list[LeftOut] = field(default_factory=list[LeftOut])
 
     def copied(self, size: int, objects: int = 1) -> None:

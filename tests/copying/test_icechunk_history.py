@@ -11,10 +11,12 @@ import icechunk
 import pytest
 import zarr
 
-from arraystore import MemoryStorage, Repository, SnapshotNotFoundError
+from arraystore import ArrayStoreError, MemoryStorage, Repository, SnapshotNotFoundError, local_filesystem_storage
 from arraystore.copying import import_icechunk
 from tests.copying.icechunk_support import fill, held, new_icechunk, same
 from tests.copying.support import contents, new_repository
+
+EARLIER = datetime(2001, 1, 1, tzinfo=UTC)
 
 
 def write(repo: icechunk.Repository, start: int, value: int, *, branch: str = "main", name: str = "a") -> str:
@@ -138,3 +140,32 @@ def test_a_time_finds_its_snapshot_in_long_imported_histories() -> None:
             session = ours.readonly_session("main", as_of=start + timedelta(days=day) + late)
             assert session.snapshot_id == made[day]
     assert [ours.lookup_snapshot(f"{day:019}G").id for day in (0, 100, 299)] == [made[day] for day in (0, 100, 299)]
+
+
+def test_checksums_of_virtual_chunks_are_read_from_the_manifests(tmp_path: Path) -> None:
+    source, place = tmp_path / "files", tmp_path / "ice"
+    source.mkdir()
+    file = source / "data.bin"
+    file.write_bytes(bytes(range(100)))
+    prefix = f"file://{source}/"
+    config = icechunk.RepositoryConfig.default()
+    config.set_virtual_chunk_container(
+        icechunk.VirtualChunkContainer(prefix, icechunk.local_filesystem_store(str(source)))
+    )
+    theirs = icechunk.Repository.create(icechunk.local_filesystem_storage(str(place)), config)
+    session = theirs.writable_session("main")
+    zarr.create_array(session.store, name="other", shape=(4,), chunks=(1,), dtype="u1")[:] = 1
+    zarr.create_array(session.store, name="v", shape=(4, 4), chunks=(1, 4), dtype="u1", compressors=None)
+    checksums = {0: None, 1: '"an-etag"', 2: datetime.fromtimestamp(int(file.stat().st_mtime), UTC), 3: EARLIER}
+    for row, checksum in checksums.items():
+        session.store.set_virtual_ref(f"v/c/{row}/0", prefix + file.name, offset=row, length=4, checksum=checksum)
+    session.commit("virtual")
+    storage = MemoryStorage()
+    report = import_icechunk(theirs, storage, files=local_filesystem_storage(place))
+    assert (report.virtual, report.unchecked) == (4, 1)
+    ours = Repository.open(storage, authorize_virtual_chunk_access={prefix: local_filesystem_storage(source)})
+    array = zarr.open_array(ours.readonly_session("main").store, path="v", mode="r")
+    assert [array[row].tolist() for row in (0, 2)] == [[0, 1, 2, 3], [2, 3, 4, 5]]
+    for row in (1, 3):
+        with pytest.raises(ArrayStoreError, match=r"data\.bin"):
+            array[row]

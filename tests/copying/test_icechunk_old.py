@@ -15,7 +15,7 @@ import icechunk
 import pytest
 from zarr.core.buffer import default_buffer_prototype
 
-from arraystore import MemoryStorage, Repository
+from arraystore import MemoryStorage, Repository, local_filesystem_storage
 from arraystore._runtime import run
 from arraystore.copying import import_icechunk
 from tests.copying.icechunk_support import plain
@@ -81,7 +81,7 @@ def test_every_value_of_every_snapshot_of_all_of_them_is_what_icechunk_reads(shi
     for folder in shipped:
         theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(folder)))
         storage = MemoryStorage()
-        virtual += import_icechunk(theirs, storage).virtual
+        virtual += import_icechunk(theirs, storage, files=local_filesystem_storage(folder)).virtual
         ours = Repository.open(storage, authorize_virtual_chunk_access={_ELSEWHERE: _elsewhere()})
         assert (ours.list_branches(), ours.list_tags()) == (theirs.list_branches(), theirs.list_tags()), folder.name
         roots = [{"branch": name} for name in theirs.list_branches()] + [{"tag": name} for name in theirs.list_tags()]
