@@ -21,6 +21,7 @@ from arraystore.errors import (
     RepositoryNotFoundError,
     SessionStateError,
     SnapshotNotFoundError,
+    SourceChangedError,
     StorageError,
 )
 
@@ -175,12 +176,13 @@ _PHRASES = (
     _Phrase(SnapshotNotFoundError, "or before", ErrorKind.NO_SNAPSHOT_AT_TIME),
     _Phrase(SnapshotNotFoundError, "", ErrorKind.SNAPSHOT_NOT_FOUND),
     _Phrase(NodeNotFoundError, "", ErrorKind.NODE_NOT_FOUND, "node not found"),
-    _Phrase(AlreadyExistsError, "tag .*(never|again|was)", ErrorKind.TAG_PREVIOUSLY_DELETED),
+    _Phrase(AlreadyExistsError, "tag .*deleted", ErrorKind.TAG_PREVIOUSLY_DELETED),
     _Phrase(AlreadyExistsError, "tag", ErrorKind.TAG_ALREADY_EXISTS, "tag already exists"),
     _Phrase(AlreadyExistsError, "branch", ErrorKind.BRANCH_ALREADY_EXISTS, "branch already exists"),
     _Phrase(ReadOnlyError, "repository.*read-only", ErrorKind.READ_ONLY_REPOSITORY, "repository status is read-only"),
     _Phrase(ReadOnlyError, "store", ErrorKind.READ_ONLY_STORE),
     _Phrase(ReadOnlyError, "", ErrorKind.READ_ONLY_SESSION),
+    _Phrase(SourceChangedError, "", ErrorKind.VIRTUAL_CHUNK_MODIFIED, "the checksum of the chunk has changed"),
     _Phrase(InvalidInputError, "is not empty: it has", ErrorKind.PARENT_DIRECTORY_NOT_CLEAN),
     _Phrase(InvalidInputError, "is not a valid( snapshot)? id", ErrorKind.INVALID_SNAPSHOT_ID),
     _Phrase(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -53,14 +54,22 @@ class S3Options(Record):
     checksum_algorithm: ChecksumAlgorithm | None = None
 
 
+_MARGIN = timedelta(minutes=2)
+
+
 @dataclass(frozen=True)
 class _Refresh:
     """A user's callable, and the class that it must return."""
 
     pickled: bytes
     wanted: type
+    current: Any = None
+    """What it returned when the storage was made, to be used as long as it is valid."""
 
     def __call__(self) -> Any:
+        expiry = getattr(self.current, "expires_after", None)
+        if self.current is not None and (expiry is None or expiry > datetime.now(UTC) + _MARGIN):
+            return _core_credentials(self.current)
         function = pickle.loads(self.pickled)  # noqa: S301 - of this program, not of the repository
         if not callable(function):
             raise InvalidInputError(
@@ -73,6 +82,10 @@ class _Refresh:
                 ErrorKind.INVALID_CREDENTIALS,
             )
         return _core_credentials(returned)
+
+
+def _refresh(credentials: Any, wanted: type) -> _Refresh:
+    return _Refresh(credentials.pickled_function, wanted, credentials.current)
 
 
 def _core_credentials(credentials: Any) -> core.S3StaticCredentials | core.GcsBearerCredential:
@@ -105,7 +118,7 @@ def s3_arguments(options: S3Options, credentials: Any) -> dict[str, Any]:
         names = ("access_key_id", "secret_access_key", "session_token", "expires_after")
         return arguments | {name: getattr(keys, name) for name in names}
     if isinstance(credentials, S3Credentials.Refreshable):
-        return arguments | {"get_credentials": _Refresh(credentials.pickled_function, S3StaticCredentials)}
+        return arguments | {"get_credentials": _refresh(credentials, S3StaticCredentials)}
     return arguments
 
 
@@ -143,7 +156,7 @@ def gcs_arguments(credentials: Any, config: Mapping[str, str] | None) -> dict[st
     if isinstance(credentials, GcsCredentials.Anonymous):
         return arguments | {"anonymous": True}
     if isinstance(credentials, GcsCredentials.Refreshable):
-        return arguments | {"get_credentials": _Refresh(credentials.pickled_function, GcsBearerCredential)}
+        return arguments | {"get_credentials": _refresh(credentials, GcsBearerCredential)}
     return arguments | _static(credentials, _GCS_STATIC)
 
 

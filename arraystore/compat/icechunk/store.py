@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import numpy as np
+from zarr.abc.store import ByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
 
 from arraystore._session.store import ArrayStore
 from arraystore._session.virtual_references import VirtualChunkSpec
@@ -16,7 +19,7 @@ from arraystore.compat.icechunk._display import html_of, lines_of
 from arraystore.compat.icechunk._forward import refining
 from arraystore.compat.icechunk._opening import Opened
 from arraystore.compat.icechunk._raw_store import RawStore
-from arraystore.errors import NotFoundError
+from arraystore.errors import NotFoundError, VirtualReferenceError
 
 __all__ = ["IcechunkStore"]
 
@@ -80,6 +83,22 @@ class IcechunkStore(ArrayStore):
         """Return what names of dask arrays are made of."""
         return self._owner._core.__dask_tokenize__()
 
+    async def get(
+        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """Return a value, or a range of it; None if the key is missing."""
+        with refining():
+            return await super().get(key, prototype, byte_range)
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Set a value."""
+        if not isinstance(value, Buffer):
+            raise TypeError(
+                f"IcechunkStore.set(): `value` must be a Buffer instance. Got an instance of {type(value)} instead."
+            )
+        with refining():
+            await super().set(key, value)
+
     async def getsize(self, key: str) -> int:
         """Return the length of a value; raises `NotFoundError`, which is a `KeyError`."""
         try:
@@ -88,9 +107,11 @@ class IcechunkStore(ArrayStore):
             raise NotFoundError(f"there is no key {key!r}", "key-not-found") from None
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """List the keys that start with a prefix; ``/`` is all of them."""
-        async for key in super().list_prefix(prefix.lstrip("/")):
-            yield key
+        """List the keys below a path; ``/`` is all of them."""
+        path = prefix.strip("/")
+        async for key in super().list_prefix(path):
+            if not path or key == path or key.startswith(path + "/"):
+                yield key
 
     def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """List the names of keys and key prefixes directly below a path."""
@@ -233,6 +254,8 @@ class IcechunkStore(ArrayStore):
         """Return the URL of a location, in one of the containers of the configuration if asked to."""
         config = self._owner._opened.config
         url = expand(config, location)
+        if not urlsplit(url).scheme:
+            raise VirtualReferenceError(f"error parsing the URL {location!r}: it must have a scheme, such as s3://")
         if validate:
             check_container(config, url)
         return url

@@ -1,0 +1,184 @@
+"""Programs that were written for Icechunk, with one import changed."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import arraystore
+import arraystore.compat.icechunk as icechunk  # noqa: PLR0402 - as the docs say
+from tests.s3server import S3Server
+
+ACCOUNTS = 8
+
+
+@pytest.fixture
+def repo() -> icechunk.Repository:
+    return icechunk.Repository.create(icechunk.in_memory_storage())
+
+
+def on_directory(path: Path, server: S3Server) -> icechunk.Storage:
+    return icechunk.local_filesystem_storage(str(path))
+
+
+def on_s3(path: Path, server: S3Server) -> icechunk.Storage:
+    return icechunk.s3_storage(
+        bucket=server.new_bucket(),
+        prefix="bank",
+        endpoint_url=server.endpoint_url,
+        allow_http=True,
+        region=server.region,
+        access_key_id=server.access_key_id,
+        secret_access_key=server.secret_access_key,
+    )
+
+
+@pytest.mark.parametrize("place", [on_directory, on_s3])
+def test_the_bank_loses_nothing(
+    place: Callable[[Path, S3Server], icechunk.Storage], tmp_path: Path, s3_server: S3Server
+) -> None:
+    repo = icechunk.Repository.create(place(tmp_path, s3_server))
+    with repo.transaction("main", message="open") as store:
+        zarr.create_array(store, name="balance", shape=ACCOUNTS, chunks=1, dtype="i8")[:] = 100
+    committed: list[str] = []
+
+    def clerk(number: int) -> None:
+        luck = random.Random(number)
+        for _ in range(4):
+            transfer(repo, luck, committed)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(clerk, range(3)))
+    balance = zarr.open_group(repo.readonly_session("main").store, mode="r")["balance"]
+    assert np.sum(np.asarray(balance[:])) == 100 * ACCOUNTS  # type: ignore[index]
+    assert {info.id for info in repo.ancestry(branch="main")} >= set(committed)
+    assert len(committed) == 12
+
+
+def transfer(repo: icechunk.Repository, luck: random.Random, committed: list[str]) -> None:
+    source, target = luck.sample(range(ACCOUNTS), 2)
+    while True:
+        session = repo.writable_session("main")
+        balance: Any = zarr.open_group(session.store, mode="r+")["balance"]
+        balance[source] = balance[source] - 1
+        balance[target] = balance[target] + 1
+        try:
+            committed.append(session.commit("transfer", rebase_with=icechunk.ConflictDetector()))
+            return
+        except icechunk.ConflictError:
+            continue
+
+
+def test_a_written_fork_comes_back_from_a_worker(repo: icechunk.Repository) -> None:
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="a", shape=4, chunks=2, dtype="i4")
+    fork = pickle.loads(pickle.dumps(session.fork()))
+    zarr.open_array(fork.store, path="a")[:2] = 7
+    session.merge(pickle.loads(pickle.dumps(fork)))
+    session.commit("both")
+    assert zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:].tolist() == [7, 7, 0, 0]
+
+
+def test_a_writable_session_is_not_pickled(repo: icechunk.Repository) -> None:
+    with pytest.raises(ValueError, match="opt-in"):
+        pickle.dumps(repo.writable_session("main"))
+
+
+def test_configuration_is_saved_as_it_was(repo: icechunk.Repository) -> None:
+    config = icechunk.RepositoryConfig(inline_chunk_threshold_bytes=7)
+    config.compression = icechunk.CompressionConfig(level=2)
+    config.manifest = icechunk.ManifestConfig(
+        splitting=icechunk.ManifestSplittingConfig.from_dict(
+            {icechunk.ManifestSplitCondition.AnyArray(): {icechunk.ManifestSplitDimCondition.Axis(0): 3}}
+        )
+    )
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer("s3://data/", icechunk.s3_store(region="eu")))
+    repo.reopen(config).save_config()
+    assert icechunk.Repository.fetch_config(repo.storage) == config
+    assert icechunk.Repository.open(repo.storage).config == config
+
+
+def test_a_rebased_commit_says_so(repo: icechunk.Repository) -> None:
+    with repo.transaction("main", message="root") as store:
+        zarr.create_group(store)
+    mine, theirs = repo.writable_session("main"), repo.writable_session("main")
+    zarr.create_group(theirs.store, path="theirs")
+    theirs.commit("theirs")
+    zarr.create_group(mine.store, path="mine")
+    snapshot = mine.commit("mine", {"who": "me"}, rebase_with=icechunk.ConflictDetector())
+    assert repo.lookup_snapshot(snapshot).metadata == {"who": "me", "__icechunk": {"rebase_attempts": 1}}
+
+
+def test_errors_have_the_kinds_of_icechunk(repo: icechunk.Repository) -> None:
+    with pytest.raises(icechunk.RefNotFoundError) as missing:
+        repo.lookup_branch("nowhere")
+    assert missing.value.kind == icechunk.ErrorKind.REF_NOT_FOUND
+    with pytest.raises(icechunk.SessionStateError, match="no changes made") as nothing:
+        repo.writable_session("main").commit("nothing")
+    assert nothing.value.kind == icechunk.ErrorKind.NO_CHANGES_TO_COMMIT
+    tip = repo.writable_session("main").commit("more", allow_empty=True)
+    with pytest.raises(icechunk.ConflictError, match="branch update conflict") as moved:
+        repo.reset_branch("main", tip, from_snapshot_id="1CECHNKREP0F1RSTCMT0")
+    assert pickle.loads(pickle.dumps(moved.value)).kind == icechunk.ErrorKind.BRANCH_UPDATE_CONFLICT
+
+
+def test_the_first_snapshot_has_the_id_of_icechunks(repo: icechunk.Repository) -> None:
+    first = repo.lookup_branch("main")
+    assert first == "1CECHNKREP0F1RSTCMT0" == repo.writable_session("main").snapshot_id
+    repo.writable_session("main").commit("second", allow_empty=True)
+    assert [info.parent_id for info in repo.ancestry(branch="main")] == [first, None]
+    assert repo.readonly_session(snapshot_id=first).snapshot_id == first
+    repo.reset_branch("main", first)
+    assert repo.lookup_branch("main") == first
+
+
+def test_what_is_stored_is_a_repository_of_arraystore(tmp_path: Path) -> None:
+    repo = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
+    with repo.transaction("main", message="by the other name") as store:
+        zarr.create_array(store, name="a", data=np.arange(3))
+    ours = arraystore.Repository.open(arraystore.local_filesystem_storage(tmp_path))
+    assert ours.readonly_session("main").read("a").tolist() == [0, 1, 2]
+
+
+def test_virtual_chunks_are_read_from_an_authorized_container(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(bytes(range(8)))
+    prefix = f"file://{tmp_path}/"
+    config = icechunk.RepositoryConfig.default()
+    config.set_virtual_chunk_container(
+        icechunk.VirtualChunkContainer(prefix, icechunk.local_filesystem_store(str(tmp_path)))
+    )
+    access = icechunk.containers_credentials({prefix: icechunk.credentials.LocalFileSystemAccess})
+    repo = icechunk.Repository.create(icechunk.in_memory_storage(), config, authorize_virtual_chunk_access=access)
+    session = repo.writable_session("main")
+    array = zarr.create_array(session.store, name="a", shape=4, chunks=2, dtype="u1", compressors=None)
+    refused = session.store.set_virtual_refs(
+        "a",
+        [
+            icechunk.VirtualChunkSpec([0], prefix + "data", 2, 2),  # type: ignore[arg-type]
+            icechunk.VirtualChunkSpec([1], "file:///elsewhere/data", 0, 2),  # type: ignore[arg-type]
+        ],
+    )
+    assert refused == [(1,)]
+    assert array[:].tolist() == [2, 3, 0, 0]
+    assert session.chunk_type("a", [0]) == icechunk.ChunkType.virtual
+    assert session.all_virtual_chunk_locations() == [prefix + "data"]
+
+
+def test_threads_share_a_repository(repo: icechunk.Repository) -> None:
+    threads = [
+        threading.Thread(target=lambda n=n: repo.create_branch(f"b{n}", repo.lookup_branch("main"))) for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert repo.list_branches() == {"main", "b0", "b1", "b2", "b3"}
