@@ -113,6 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tests, print a table, and return the exit status."""
     options = _options(arguments)
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    if options.page:
+        print(page_section(table))
+        return 0
     with tempfile.TemporaryDirectory(prefix="icechunk-tests-", delete=not options.keep) as folder:
         place = Path(folder)
         _unpack(options.source or _download(table["version"], place), place)
@@ -146,6 +149,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--python", default=sys.executable, help="an interpreter that has what the tests need")
     parser.add_argument("--no-s3", dest="s3", action="store_false", help="start no S3 server")
     parser.add_argument("--keep", action="store_true", help="keep the temporary folder")
+    parser.add_argument("--page", action="store_true", help="print the section of the docs about failures, and end")
     parser.add_argument("--verbose", action="store_true", help="print the errors of all failures")
     return parser.parse_args(arguments)
 
@@ -251,6 +255,24 @@ def _note(outcome: Outcome, case: Any) -> None:
         outcome.skipped += 1
     else:
         outcome.passed.append(title)
+
+
+def plain(name: str) -> str:
+    """Return the name of a test without what makes it a pattern."""
+    return name.replace("[[]", "[").replace("[]]", "]").replace("*", "")
+
+
+def page_section(table: Mapping[str, Any]) -> str:
+    """Return the section of docs/migrating-from-icechunk.md about tests that do not pass, in Markdown."""
+    lines = ["| tests | why they do not pass |", "| --- | --- |"]
+    for row in table["failures"]:
+        names = ", ".join(f"`{plain(name)}`" for name in row["tests"])
+        lines.append(f"| `{row['file']}`: {names} | {row['reason']} |")
+    lines += ["", "Not run, since they are about Icechunk's own files or need the internet:", ""]
+    lines += ["| file | why |", "| --- | --- |"]
+    lines += [f"| `{file}` | {reason} |" for file, reason in table["not_applicable"].items()]
+    lines += [f"| `{row['file']}`: `{row['test']}` | {row['reason']} |" for row in table["left_out"]]
+    return "\n".join(lines)
 
 
 # -- the table ----------------------------------------------------------------------------------------------------
