@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,6 @@ import pytest
 
 import arraystore
 import arraystore.compat.icechunk as compat
-from tools.run_icechunk_tests import page_section
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "migrating-from-icechunk.md").read_text(encoding="utf-8")
@@ -62,6 +63,17 @@ def test_what_is_said_to_be_there_is_there(section: str) -> None:
         for name in (row.name, row.name + "_async")[: 1 + row.twin]:
             assert hasattr(ours, name) == (row.state != "absent"), name
         assert row.core != "same" or hasattr(core, row.name), row.name
+
+
+def page_section(tests: Any) -> str:
+    """Return the section that the runner prints by ``--page``."""
+    spec = importlib.util.spec_from_file_location("run_icechunk_tests", ROOT / "tools" / "run_icechunk_tests.py")
+    assert spec is not None
+    assert spec.loader is not None
+    runner = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = runner  # where dataclasses look
+    spec.loader.exec_module(runner)
+    return str(runner.page_section(tests))
 
 
 def test_every_test_that_does_not_pass_is_named_with_its_reason() -> None:
