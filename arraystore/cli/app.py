@@ -18,6 +18,7 @@ from arraystore.cli import (
     statistics,
     transfer,
     verify,
+    virtual,
 )
 from arraystore.cli.failures import EXIT_STATUSES
 from arraystore.cli.group import Commands
@@ -42,6 +43,7 @@ _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
     START: (
         ("init", settings.init),
         ("ingest", ingest.ingest),
+        ("virtualize", virtual.virtualize),
         ("status", settings.status),
     ),
     INSPECT: (
@@ -71,6 +73,7 @@ _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
         ("retention", retention.retention),
     ),
     TRANSFER: (
+        ("materialize", virtual.materialize),
         ("clone", transfer.clone),
         ("copy", transfer.copy),
         ("import", transfer.imports),

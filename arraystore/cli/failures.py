@@ -97,6 +97,7 @@ _EXTRAS = {
     "pyspark": "spark",
     "s3fs": "s3fs",
     "scipy": "xarray",
+    "virtualizarr": "virtual",
     "gcsfs": "gcsfs",
     "xarray": "xarray",
 }

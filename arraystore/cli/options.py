@@ -32,6 +32,14 @@ Branch = Annotated[str, typer.Option("--branch", "-b", metavar="NAME", help="Bra
 BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.")]
 Message = Annotated[str | None, typer.Option("--message", "-m", metavar="TEXT", help="Commit message.")]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="Show only the newest N.")]
+Authorize = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--authorize",
+        metavar="PREFIX",
+        help="Read virtual chunks of this container with the credentials of the environment (may be repeated).",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the actions without performing them.")]

@@ -84,11 +84,11 @@ def count_requests() -> Iterator[Callable[[], Counts]]:
         _counters.reset(token)
 
 
-def open_repository(url: str) -> Repository:
-    """Open the repository of a URL."""
+def open_repository(url: str, authorize: Sequence[str] | None = None) -> Repository:
+    """Open the repository of a URL, and containers of virtual chunks with credentials of the environment."""
     from arraystore import Repository
 
-    return Repository.open(open_storage(url))
+    return Repository.open(open_storage(url), authorize_virtual_chunk_access=dict.fromkeys(authorize or ()))
 
 
 def resolve(repository: Repository, name: str, *, strict: bool = False) -> ResolvedRef:

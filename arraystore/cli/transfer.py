@@ -10,7 +10,7 @@ from arraystore.cli.confirmation import confirm
 from arraystore.cli.console import print_report
 from arraystore.cli.failures import redact
 from arraystore.cli.group import CommandGroup
-from arraystore.cli.options import Branch, Json, Message, RefOption, Url, Yes
+from arraystore.cli.options import Authorize, Branch, Json, Message, RefOption, Url, Yes
 from arraystore.cli.progress import progress_bar
 from arraystore.cli.resolve import open_repository, open_storage, resolve
 from arraystore.errors import InvalidInputError
@@ -137,6 +137,7 @@ def export(
     ref: RefOption = "main",
     group: Group = "",
     overwrite: Overwrite = False,
+    authorize: Authorize = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -146,7 +147,7 @@ def export(
     """
     from arraystore import copying
 
-    repository = open_repository(url)
+    repository = open_repository(url, authorize)
     source = resolve(repository, ref)
     if overwrite:
         confirm(f"delete any existing Zarr hierarchy at {redact(target)}", yes=yes)

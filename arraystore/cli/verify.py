@@ -9,7 +9,7 @@ import typer
 
 from arraystore.cli.confirmation import confirm
 from arraystore.cli.console import literal, make_console, print_json
-from arraystore.cli.options import DryRun, Json, Url, Yes
+from arraystore.cli.options import Authorize, DryRun, Json, Url, Yes
 from arraystore.cli.progress import progress_bar
 from arraystore.cli.resolve import open_repository
 
@@ -34,6 +34,7 @@ def verify(
     sample: Annotated[
         int | None, typer.Option("--sample", metavar="N", min=1, help="Check only N random chunks.")
     ] = None,
+    authorize: Authorize = None,
     as_json: Json = False,
 ) -> None:
     """Verify that all objects referenced by snapshots exist, are undamaged and consistent.
@@ -42,7 +43,7 @@ def verify(
     3 with warnings only, 4 if committed data cannot be read, 5 if virtual chunks were not read because their sources
     cannot be accessed.
     """
-    repository = open_repository(url)
+    repository = open_repository(url, authorize)
     deep = Level.chunks if sample is not None else level
     with progress_bar("Verifying") as progress:
         report = repository.verify(level=deep.value, sample=sample, progress=progress)

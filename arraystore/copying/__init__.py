@@ -12,6 +12,7 @@ from arraystore.copying.report import (
     LeftOut,
     TransferReport,
 )
+from arraystore.copying.virtual_chunks import MaterializeReport, materialize, materialize_async
 from arraystore.copying.zarr_export import export_zarr, export_zarr_async
 from arraystore.copying.zarr_import import import_zarr, import_zarr_async
 
@@ -25,6 +26,7 @@ __all__ = [
     "CopyTargetError",
     "ImportReport",
     "LeftOut",
+    "MaterializeReport",
     "TransferReport",
     "clone_repository",
     "clone_repository_async",
@@ -36,4 +38,6 @@ __all__ = [
     "import_icechunk_async",
     "import_zarr",
     "import_zarr_async",
+    "materialize",
+    "materialize_async",
 ]

@@ -188,7 +188,7 @@ def _repository(
     outside = [url for url in urls if not any(url.startswith(each.url_prefix) for each in saved)]
     added: tuple[VirtualChunkContainer, ...] = ()
     if outside:
-        added = (container or VirtualChunkContainer(_common_directory(outside)),)
+        added = (container or container_of(outside),)
         lost = next((url for url in outside if not url.startswith(added[0].url_prefix)), None)
         if lost is not None:
             raise InvalidInputError(f"{lost!r} is not in the container {added[0].url_prefix!r}: pass another one")
@@ -206,13 +206,15 @@ def _repository(
     return repository, prefixes, [(each, grants[each.url_prefix]) for each in used]
 
 
-def _common_directory(urls: Sequence[str]) -> str:
+def container_of(files: Iterable[str | os.PathLike[str]]) -> VirtualChunkContainer:
+    """Return the container of some files: the directory that they have in common."""
+    urls = [source_url(file) for file in files]
     directory = common_directory(urls)
     if directory.endswith("//") or not directory:
         raise InvalidInputError(
             f"{min(urls)!r} and {max(urls)!r} have no directory in common: refer to them one after the other"
         )
-    return directory
+    return VirtualChunkContainer(directory)
 
 
 def _parsed(parsing: _Parsing, batches: Sequence[Sequence[str]], spark: SparkSession | None) -> Iterator[xr.Dataset]:

@@ -1,0 +1,216 @@
+"""Copying virtual chunks into the repository, as they are encoded, in batches of one commit each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from arraystore._chunks.virtual_source import VirtualSource
+from arraystore._commit.solvers import ConflictDetector
+from arraystore._concurrency import MiB, bounded
+from arraystore._format.node import Node, NodeKind
+from arraystore._format.references import VIRTUAL, References
+from arraystore._format.types import Int64s
+from arraystore._format.zarr_metadata import array_info
+from arraystore._repository.repository import Repository
+from arraystore._runtime import run
+from arraystore._session.hierarchy import join
+from arraystore._session.listing import present_chunks, visible_nodes
+from arraystore._session.session import Session
+from arraystore.copying.report import CopyCounter, Progress
+from arraystore.errors import InvalidInputError, NodeNotFoundError, RebaseFailedError, SourceChangedError
+
+__all__ = ["MaterializeReport", "materialize", "materialize_async"]
+
+_AT_ONCE = 16
+_STRETCH = 8 * MiB
+"""Bytes of one source that are read at a time."""
+_TRIES = 5
+
+
+@dataclass(frozen=True)
+class MaterializeReport:
+    """Result of copying virtual chunks into the repository.
+
+    Parameters
+    ----------
+    snapshot_id
+        The last commit; None if nothing was virtual.
+    commits
+        Commits that were made.
+    chunks, bytes
+        Chunks that were copied; in a dry run, that would be.
+    """
+
+    snapshot_id: str | None = None
+    commits: int = 0
+    chunks: int = 0
+    bytes: int = 0
+
+
+def materialize(
+    repository: Repository,
+    *,
+    branch: str = "main",
+    group: str = "",
+    batch_bytes: int = 1024 * MiB,
+    message: str | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> MaterializeReport:
+    """Copy the virtual chunks of a branch into the repository, so that it needs their sources no longer.
+
+    Chunks are copied as they are encoded, and sources must be in the state of their references.  Each batch is a
+    commit, so that an interrupted run continues where it was when called again; what others commit meanwhile is kept.
+    Older snapshots keep their references.
+
+    Parameters
+    ----------
+    repository
+        Repository, opened with access to the containers of the sources.
+    branch
+        Branch to commit to.
+    group
+        Group or array whose chunks are copied; all by default.
+    batch_bytes
+        Bytes of a batch.
+    message
+        Message of the commits.
+    dry_run
+        Whether to count what would be copied, without reading sources.
+    progress
+        Called with a `CopyProgress` after each chunk.
+
+    Raises
+    ------
+    SourceChangedError
+        If a source is in another state than when the reference was written.
+    VirtualReferenceError
+        If a source is in no container that is authorised.
+    """
+    return run(
+        materialize_async(
+            repository,
+            branch=branch,
+            group=group,
+            batch_bytes=batch_bytes,
+            message=message,
+            dry_run=dry_run,
+            progress=progress,
+        )
+    )
+
+
+async def materialize_async(
+    repository: Repository,
+    *,
+    branch: str = "main",
+    group: str = "",
+    batch_bytes: int = 1024 * MiB,
+    message: str | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> MaterializeReport:
+    """Asynchronous twin of `materialize`."""
+    if batch_bytes <= 0:
+        raise InvalidInputError(f"batch_bytes={batch_bytes} must be > 0")
+    path = group.strip("/")
+    if dry_run:
+        return await _count(await repository.readonly_session_async(branch), path)
+    counter, report, failures = CopyCounter(progress), MaterializeReport(), 0
+    while True:
+        session = await repository.writable_session_async(branch)
+        before = counter.objects, counter.bytes
+        if not await _copy_batch(session, path, batch_bytes, counter):
+            return replace(report, chunks=counter.objects, bytes=counter.bytes)
+        try:
+            text = message or f"Copy {counter.objects - before[0]} virtual chunks of /{path}"
+            snapshot = await session.commit_async(text, rebase_with=ConflictDetector())
+        except RebaseFailedError:  # others have changed some of these chunks
+            failures += 1
+            if failures == _TRIES:
+                raise
+            counter.objects, counter.bytes = before
+            continue
+        report, failures = replace(report, snapshot_id=snapshot, commits=report.commits + 1), 0
+
+
+async def _count(session: Session, path: str) -> MaterializeReport:
+    chunks = size = 0
+    for node in _arrays(session, path):
+        references = await present_chunks(session.hierarchy, node)
+        virtual = references.source >= VIRTUAL
+        chunks, size = chunks + int(virtual.sum()), size + int(references.length[virtual].sum())
+    return MaterializeReport(chunks=chunks, bytes=size)
+
+
+def _arrays(session: Session, path: str) -> Iterator[Node]:
+    """Iterate over the arrays at or below a path."""
+    if path and session.hierarchy.node(path) is None:
+        raise NodeNotFoundError(f"there is no group or array {path!r} on branch {session.branch!r}")
+    below = join(path, "")
+    for node in visible_nodes(session.hierarchy, path):
+        if node.kind == NodeKind.ARRAY and (not path or node.path == path or node.path.startswith(below)):
+            yield node
+
+
+async def _copy_batch(session: Session, path: str, batch_bytes: int, counter: CopyCounter) -> bool:
+    """Copy virtual chunks up to the size of a batch; return whether there was any."""
+    start = counter.bytes
+    copied = False
+    for node in list(_arrays(session, path)):
+        room = batch_bytes - (counter.bytes - start)
+        if copied and room <= 0:
+            break
+        references = await present_chunks(session.hierarchy, node)
+        rows = _within(references, room)
+        if len(rows):
+            copied = True
+            await _copy(session, node, references, rows, counter)
+    return copied
+
+
+def _within(references: References, room: int) -> Int64s:
+    """Return the rows of virtual chunks in the order of their sources, as many as have room and at least one."""
+    virtual = np.flatnonzero(references.source >= VIRTUAL)
+    rows = virtual[np.lexsort((references.offset[virtual], references.source[virtual]))]
+    ends = np.cumsum(references.length[rows])
+    return rows[: max(1, int(np.searchsorted(ends, room, side="right")))]
+
+
+async def _copy(session: Session, node: Node, references: References, rows: Int64s, counter: CopyCounter) -> None:
+    reader = session.context.reader
+    info = array_info(node.documents)
+
+    async def copy(stretch: Int64s) -> None:
+        location = int(references.source[stretch[0]]) - VIRTUAL
+        cells = [tuple(cell) for cell in references.coords[stretch].tolist()]
+        starts, lengths = references.offset[stretch].tolist(), references.length[stretch].tolist()
+        with _naming(node, cells[0]):
+            source: VirtualSource = reader.virtual_source(references.locations, location)
+            values = await source.read([(at, at + size) for at, size in zip(starts, lengths, strict=True)])
+        for cell, value in zip(cells, values, strict=True):
+            await session.hierarchy.set(join(node.path, info.key(cell)), memoryview(value))
+            counter.copied(len(value))
+
+    await bounded(copy, _stretches(references, rows), _AT_ONCE)
+
+
+@contextlib.contextmanager
+def _naming(node: Node, cell: tuple[int, ...]) -> Iterator[None]:
+    """Let errors name the array and the first chunk of what was read."""
+    try:
+        yield
+    except SourceChangedError as error:
+        raise error.of_chunk(node.path, cell) from None
+
+
+def _stretches(references: References, rows: Int64s) -> Iterator[Int64s]:
+    """Cut rows into those that are read together: of one source, and of so many bytes."""
+    lengths, sources = references.length[rows], references.source[rows]
+    place = (np.cumsum(lengths) - lengths) // _STRETCH
+    cuts = np.flatnonzero((sources[1:] != sources[:-1]) | (place[1:] != place[:-1])) + 1
+    yield from np.split(rows, cuts)
