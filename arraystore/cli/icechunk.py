@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from arraystore._runtime.extras import how_to_install
 from arraystore.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -24,9 +25,7 @@ def icechunk_storage(url: str) -> icechunk.Storage:
     try:
         import icechunk
     except ImportError as error:
-        raise InvalidInputError(
-            "Icechunk repositories need the package icechunk, which is not installed: pip install icechunk"
-        ) from error
+        raise InvalidInputError(how_to_install("import-icechunk", "icechunk", "icechunk")) from error
     if "://" not in url:
         return icechunk.local_filesystem_storage(url)
     parts = urlsplit(url)

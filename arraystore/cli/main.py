@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from arraystore._runtime.extras import how_to_install
+
 _EXTRA = ("click", "rich", "typer")
 
 
@@ -15,9 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
-        print(
-            f"error: the command line needs the package {error.name!r}: pip install 'arraystore[cli]'", file=sys.stderr
-        )
+        print(f"error: {how_to_install('the command line', 'cli', error.name)}", file=sys.stderr)
         return 1
     try:
         command().main(args=arguments, prog_name="arraystore")

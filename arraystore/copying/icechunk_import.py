@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from arraystore._repository.repository import Repository
 from arraystore._repository.snapshots import SnapshotInfo
 from arraystore._runtime import run
+from arraystore._runtime.extras import how_to_install
 from arraystore.copying.branch import first_snapshot, tip_of
 from arraystore.copying.errors import CopyDivergedError, CopyError, CopyTargetError
 from arraystore.copying.icechunk_snapshot import SnapshotCopier, check_same_chunks
@@ -105,9 +106,7 @@ async def _open_source(source: Any) -> icechunk.Repository:
     try:
         import icechunk
     except ImportError as error:
-        raise InvalidInputError(
-            "an Icechunk repository is read with the package icechunk, which is not installed: pip install icechunk"
-        ) from error
+        raise InvalidInputError(how_to_install("import_icechunk", "icechunk", "icechunk")) from error
     if isinstance(source, icechunk.Repository):
         return source
     if isinstance(source, icechunk.Storage):

@@ -179,7 +179,9 @@ def test_without_its_extra_the_command_says_in_one_line_what_to_install() -> Non
         "from arraystore.cli import main\nprint(main(['log', 'x']))"
     )
     told, code = python(program).splitlines()
-    assert told == "error: the command line needs the package 'typer': pip install 'arraystore[cli]'"
+    assert told == (
+        "error: the command line needs the package 'typer', which is not installed: pip install 'arraystore[cli]'"
+    )
     assert code == "1"
 
 

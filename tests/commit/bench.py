@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from arraystore._session.session import Session
 from tests.commit.expected import CODES
 from tests.commit.model import Model, check_valid, contents_of, raw
 from tests.commit.operations import Operation, base_model, build
+from tests.commit.support import objects
 
 Way = Literal["commit", "rebase", "group"]
 NAMES = {kind: code for code, kind in CODES.items()}
@@ -46,16 +48,34 @@ def codes_of(conflicts: Any) -> str:
     return " ".join(sorted({NAMES[conflict.conflict_type] for conflict in conflicts}))
 
 
+_BRANCHES = 44
+"""Branches that every bench begins with: most pairs need none of their own."""
+
+
+@cache
+def _beginning() -> tuple[dict[str, bytes], str]:
+    """Return the objects of a repository with the base and some branches, made once a process, and the snapshot."""
+    storage = in_memory_storage()
+    repository = Repository.create(storage)
+    session = repository.writable_session("main")
+    build(session, base_model())
+    snapshot = session.commit("base")
+    for number in range(_BRANCHES):
+        repository.create_branch(f"pair-{number}", snapshot)
+    repository.wait_for_maintenance()
+    return {info.key: bytes(storage.get_sync(info.key)) for info in objects(storage)}, snapshot
+
+
 class Bench:
     """A repository with the base."""
 
     def __init__(self) -> None:
         self.storage = in_memory_storage()
-        self.repository = Repository.create(self.storage)
-        session = self.repository.writable_session("main")
+        beginning, self.snapshot = _beginning()
+        for key, data in beginning.items():
+            self.storage.put_sync(key, data)
+        self.repository = Repository.open(self.storage)
         self.base = base_model()
-        build(session, self.base)
-        self.snapshot = session.commit("base")
         self._numbers = count()
 
     def pair(
@@ -68,8 +88,10 @@ class Bench:
 
     def open(self, ours: Operation, theirs: Operation, labels: tuple[str, str] = ("ours", "theirs")) -> Pair:
         """Run both operations on a branch of its own."""
-        branch = f"pair-{next(self._numbers)}"
-        self.repository.create_branch(branch, self.snapshot)
+        number = next(self._numbers)
+        branch = f"pair-{number}"
+        if number >= _BRANCHES:
+            self.repository.create_branch(branch, self.snapshot)
         found = Pair(self._session(branch, ours), self._session(branch, theirs), branch)
         ours.run(found.ours, labels[0])
         theirs.run(found.theirs, labels[1])

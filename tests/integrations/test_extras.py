@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from arraystore import InvalidInputError, in_memory_storage
+from arraystore.cli.icechunk import icechunk_storage
+from arraystore.copying import import_icechunk
 from tests.integrations.test_imports import output_of
 
 MISSING = [
@@ -13,6 +18,7 @@ MISSING = [
     ("arraystore.ingest", "pyspark", "arraystore[xarray,spark]"),
     ("arraystore.virtual", "virtualizarr", "arraystore[virtual]"),
     ("arraystore.spark", "pyspark", "arraystore[spark]"),
+    ("arraystore.virtual", "virtualizarr", "arraystore[virtual]"),
 ]
 
 
@@ -27,6 +33,13 @@ def test_a_module_without_its_extra_says_which(module: str, package: str, extra:
     )
     said = output_of(code).strip()
     assert said == f"{package} {module} needs the package {package!r}, which is not installed: pip install '{extra}'"
+
+
+def test_importing_from_icechunk_without_it_says_which_extra_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "icechunk", None)
+    for use in (lambda: import_icechunk(None, in_memory_storage()), lambda: icechunk_storage("a/path")):
+        with pytest.raises(InvalidInputError, match=r"which is not installed: pip install 'arraystore\[icechunk\]'"):
+            use()
 
 
 @pytest.mark.parametrize("module", ["arraystore.xarray", "arraystore.dask", "arraystore.ingest", "arraystore.virtual"])
