@@ -168,7 +168,7 @@ class IcechunkStore(ArrayStore):
     ) -> _Refused:
         """Set chunks of an array; return the coordinates of those whose URL is in no container."""
         config = self._owner._opened.config
-        urls = [expand(config, chunk.location) for chunk in chunks]
+        urls = [_parsed(expand(config, chunk.location)) for chunk in chunks]
         allowed = [not validate_containers or has_container(config, url) for url in urls]
         specs = [
             VirtualChunkSpec(
@@ -183,7 +183,8 @@ class IcechunkStore(ArrayStore):
             if fine
         ]
         with refining():
-            super().set_virtual_refs(array_path, specs, validate_containers=False, checksum=checksum)
+            if specs:
+                super().set_virtual_refs(array_path, specs, validate_containers=False, checksum=checksum)
         refused = [tuple(chunk.index) for chunk, fine in zip(chunks, allowed, strict=True) if not fine]
         return refused or None
 
@@ -253,12 +254,16 @@ class IcechunkStore(ArrayStore):
     def _url(self, location: str, validate: bool) -> str:
         """Return the URL of a location, in one of the containers of the configuration if asked to."""
         config = self._owner._opened.config
-        url = expand(config, location)
-        if not urlsplit(url).scheme:
-            raise VirtualReferenceError(f"error parsing the URL {location!r}: it must have a scheme, such as s3://")
+        url = _parsed(expand(config, location))
         if validate:
             check_container(config, url)
         return url
+
+
+def _parsed(url: str) -> str:
+    if not urlsplit(url).scheme:
+        raise VirtualReferenceError(f"error parsing the URL {url!r}: it must have a scheme, such as s3://")
+    return url
 
 
 def _rebuilt(cls: type[IcechunkStore], session: Owner, read_only: bool) -> IcechunkStore:
