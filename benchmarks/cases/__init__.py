@@ -21,6 +21,7 @@ from benchmarks.cases import (
     spark_objects,
     spark_regions,
     spark_rows,
+    virtual,
 )
 from benchmarks.results import CaseResult
 from benchmarks.setup import Setup
@@ -34,6 +35,7 @@ CASES: dict[str, Callable[[Setup], CaseResult]] = {
     "listing": listing.run,
     "objects": objects.run,
     "references": references.run_bulk,
+    "virtual": virtual.run,
     "scale": scale.run,
     "chunks": chunks.run,
     "checksums": checksums.run,
