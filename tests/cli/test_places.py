@@ -30,7 +30,7 @@ def test_on_s3_the_url_says_where_and_the_environment_who(
     cli("gc", url, "--older-than", "now", "--yes")
     assert "nothing is wrong" in cli("verify", url).out
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong" * 5)
-    refused = cli("log", url, code=1)
+    refused = cli("log", url, code=11)
     assert refused.err.startswith("error: ")
     assert "wrongwrong" not in refused.err
 

@@ -44,6 +44,7 @@ CODES = {
     "NodeNotFoundError": "ARRAYSTORE_NODE_NOT_FOUND",
     "NotFoundError": "ARRAYSTORE_NOT_FOUND",
     "ObjectNotFoundError": "ARRAYSTORE_OBJECT_NOT_FOUND",
+    "PermissionDeniedError": "ARRAYSTORE_PERMISSION_DENIED",
     "ReadOnlyError": "ARRAYSTORE_READ_ONLY",
     "RebaseFailedError": "ARRAYSTORE_REBASE_FAILED",
     "RefNotFoundError": "ARRAYSTORE_REF_NOT_FOUND",
