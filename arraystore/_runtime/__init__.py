@@ -40,10 +40,20 @@ def background_loop() -> asyncio.AbstractEventLoop:
     with _lock:
         if _loop is None:
             loop = asyncio.new_event_loop()
-            _thread = threading.Thread(target=loop.run_forever, name="arraystore-io", daemon=True)
+            _thread = threading.Thread(target=_serve, args=(loop,), name="arraystore-io", daemon=True)
             _thread.start()
             _loop = loop
         return _loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop until it is stopped; an interrupt or exit that a callback raises ends its task, and not the loop."""
+    while True:
+        try:
+            loop.run_forever()
+            return
+        except (KeyboardInterrupt, SystemExit):  # its task has it, and hands it to whoever waits
+            continue
 
 
 @contextmanager
