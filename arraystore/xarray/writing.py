@@ -200,7 +200,8 @@ def to_arraystore(
             store._append_dim = append_dim if append_dim in part.dataset.dims else None
             store._write_region = _region_of(part, region, regions)
             dataset = store._validate_and_autodetect_region(part.dataset)
-            regions[part.path] = store._write_region or {}
+            found = store._write_region  # which xarray has worked out, where it was "auto"
+            regions[part.path] = found if isinstance(found, Mapping) else {}
             store._validate_encoding(part.encoding)
             _dump_to_store(dataset, store, writer, encoding=part.encoding)
             if append_dim is not None:
