@@ -52,7 +52,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         try:
             loop.run_forever()
             return
-        except (KeyboardInterrupt, SystemExit):  # its task has it, and hands it to whoever waits
+        except (KeyboardInterrupt, SystemExit):  # the caller gets it from its task
             continue
 
 

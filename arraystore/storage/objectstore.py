@@ -443,7 +443,8 @@ class _RetryState:
 
     def final_error(self, error: Exception, action: str, key: str) -> StorageError:
         """Return the error to raise when nothing is tried any more."""
-        denied = isinstance(error, self._exceptions.PermissionDeniedError)
+        # An earlier attempt may still arrive, so a denial says for certain only of the first that nothing was written.
+        denied = isinstance(error, self._exceptions.PermissionDeniedError) and not self.failed
         return (PermissionDeniedError if denied else StorageError)(
             f"{self._location}: cannot {action} {key!r}{self._attempts()}: {first_line(error)}; "
             f"{remedy(error, self._exceptions)}"

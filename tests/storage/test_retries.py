@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from arraystore.errors import ObjectNotFoundError, StorageError
+from arraystore.errors import ObjectNotFoundError, PermissionDeniedError, StorageError
 from arraystore.storage import (
     ObstoreStorage,
     StorageRetriesSettings,
@@ -213,6 +213,16 @@ async def test_final_errors_come_at_once_and_say_what_to_do(
         assert not isinstance(caught.value, ObjectNotFoundError)
         assert server.requests == [method]
         assert "very-secret-text" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("before", "certain"), [([], True), ([(500, b"")], False)])
+async def test_a_denial_is_certain_only_where_no_earlier_attempt_may_still_arrive(
+    server: ScriptedServer, scripted: ObstoreStorage, before: list[Answer], certain: bool
+) -> None:
+    server.script["PUT"] = [*before, (403, b"")]
+    with pytest.raises(StorageError) as caught:
+        await scripted.put_new("a", b"data")
+    assert isinstance(caught.value, PermissionDeniedError) == certain
 
 
 async def test_a_batch_is_deleted_again_as_a_whole_when_the_service_throttles(
