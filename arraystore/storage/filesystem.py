@@ -203,7 +203,9 @@ class FsspecStorage(Storage):
         if isinstance(error, _MISSING) and action in ("read", "look up", "delete"):
             raise ObjectNotFoundError(key, self._location) from None
         detail = str(error).partition("?")[0]  # a query can hold a signature
-        kind = PermissionDeniedError if isinstance(error, PermissionError) else StorageError
+        # A filesystem repeats requests by itself, so a denied write may follow one that still arrives.
+        denied = isinstance(error, PermissionError) and action != "write"
+        kind = PermissionDeniedError if denied else StorageError
         raise kind(
             f"{self._location}: cannot {action} {key!r}: {type(error).__name__}: {detail}; check the credentials, the "
             "path and the options of the filesystem"
