@@ -34,7 +34,7 @@ _chunks.manifest_cache _chunks.pack_writer _chunks.packed_run _chunks.reader _ch
 _chunks.virtual_checksums _chunks.virtual_chunk_container _chunks.virtual_containers
 _commit.batch _commit.group_commit _commit.note _commit.prepare _commit.prepared _commit.rebase_request
 _commit.rebase_step _commit.request
-_concurrency _config _context _environment
+_config _context _environment
 _forks.ledger _forks.merged
 _format.box _format.columns _format.digest _format.envelope _format.ids _format.layer _format.layer_bounds
 _format.layer_table _format.lifecycle _format.locations _format.manifest _format.msgpack_limits _format.node
@@ -46,7 +46,7 @@ _maintenance.due
 _public
 _repository.base _repository.creation _repository.methods.history _repository.methods.maintenance
 _repository.methods.refs _repository.methods.settings _repository.repository
-_runtime.values
+_runtime.concurrency _runtime.values
 _session.base _session.hierarchy _session.listing _session.move _session.pickling _session.session _session.store
 _session.pipeline.blocks _session.pipeline.byte_codecs _session.pipeline.chains _session.pipeline.codecs
 _session.pipeline.emptiness _session.pipeline.installing _session.pipeline.lookup _session.pipeline.pipeline

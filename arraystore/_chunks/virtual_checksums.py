@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from arraystore._chunks.virtual_containers import VirtualContainers
-from arraystore._concurrency import bounded
 from arraystore._runtime import run
+from arraystore._runtime.concurrency import bounded
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, StorageError, VirtualReferenceError
 from arraystore.storage.object_state import modified_us
 

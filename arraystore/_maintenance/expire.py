@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from arraystore._concurrency import bounded
 from arraystore._format.history import SnapshotRow, Survivors, encode_survivors, page_span, survivors_key
 from arraystore._format.ids import CheckpointId, SnapshotId
 from arraystore._format.lifecycle import Expiry
@@ -22,6 +21,7 @@ from arraystore._log.retained_snapshots import RetainedHistory
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.scope import MaintenanceScope
+from arraystore._runtime.concurrency import bounded
 from arraystore.errors import ArrayStoreError, FormatError, ObjectNotFoundError, StorageError
 
 _TRIES = 10

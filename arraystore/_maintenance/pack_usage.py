@@ -15,7 +15,6 @@ import numpy as np
 from arraystore._chunks.layer_lookup import find_visible
 from arraystore._chunks.pack_writer import pack_key
 from arraystore._chunks.reader import ChunkReader
-from arraystore._concurrency import bounded
 from arraystore._format.ids import find_ids, id_at, ids_of
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
@@ -23,6 +22,7 @@ from arraystore._format.pack import padded_size
 from arraystore._format.types import IdColumn, Int64s
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.object_table import columns_of
+from arraystore._runtime.concurrency import bounded
 from arraystore.errors import ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 

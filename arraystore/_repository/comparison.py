@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from arraystore._concurrency import bounded
 from arraystore._context import Context
 from arraystore._format.ids import SnapshotId
 from arraystore._format.repository_log import FIRST_BRANCH, Tag
@@ -14,6 +13,7 @@ from arraystore._history.diff import Diff, diff_of
 from arraystore._history.graph import AncestryGraph, History, draw_history, gather_rows
 from arraystore._repository.history import read_ancestry
 from arraystore._repository.snapshots import load_snapshot
+from arraystore._runtime.concurrency import bounded
 from arraystore.errors import InvalidInputError, RefNotFoundError
 
 _REQUESTS = 16

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from arraystore import Session
-from arraystore._concurrency import bounded
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
 from arraystore._runtime import run
+from arraystore._runtime.concurrency import bounded
 from arraystore._session.listing import present_chunks, visible_nodes
 from arraystore.errors import NodeNotFoundError
 

@@ -159,7 +159,7 @@ def newest_of(repository: Repository, kind: str, names: Iterable[str]) -> dict[s
 
 
 async def _newest_of(repository: Repository, kind: str, names: Sequence[str]) -> dict[str, SnapshotInfo]:
-    from arraystore._concurrency import bounded
+    from arraystore._runtime.concurrency import bounded
 
     async def newest(name: str) -> SnapshotInfo | None:
         ref = ResolvedRef(kind, name, "")

@@ -11,12 +11,12 @@ import numpy as np
 from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.checksums import checked
 from arraystore._chunks.pack_writer import pack_key
-from arraystore._concurrency import MiB
 from arraystore._format.ids import PackId
 from arraystore._format.node import Node
 from arraystore._format.pack import CHECKSUM_BYTES, pack_seed
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
 from arraystore._format.types import Int64s
+from arraystore._runtime.concurrency import MiB
 from arraystore.copying.report import CopyCounter
 from arraystore.errors import ChunkDamagedError
 from arraystore.storage.protocol import BytesLike, Storage

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from arraystore._chunks.layer_lookup import visible_packs
-from arraystore._concurrency import for_each
 from arraystore._format.ids import LayerId, PackId, find_ids, id_to_text, ids_of, split_ids
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
 from arraystore._format.types import IdColumn, Int64s
 from arraystore._maintenance.object_table import columns_of
 from arraystore._repository.repository import Repository
+from arraystore._runtime.concurrency import for_each
 from arraystore.copying.report import LeftOut
 from arraystore.errors import FormatError, NotFoundError, RefNotFoundError
 

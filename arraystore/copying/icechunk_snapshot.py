@@ -16,11 +16,11 @@ import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 
 from arraystore._chunks.virtual_checksums import Checksum
-from arraystore._concurrency import bounded, for_each
 from arraystore._format.box import Box
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import array_info
+from arraystore._runtime.concurrency import bounded, for_each
 from arraystore._session.hierarchy import join
 from arraystore._session.listing import present_chunks
 from arraystore._session.session import Session

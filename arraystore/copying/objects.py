@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
-from arraystore._concurrency import ByteBudget, MiB, for_each
 from arraystore._format.envelope import Kind, decode_object
+from arraystore._runtime.concurrency import ByteBudget, MiB, for_each
 from arraystore.copying.report import CopyCounter
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import BytesLike, ObjectInfo, Storage, holds

@@ -10,13 +10,13 @@ import numpy as np
 
 from arraystore._chunks.virtual_source import VirtualSource
 from arraystore._commit.solvers import ConflictDetector
-from arraystore._concurrency import MiB, bounded
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import VIRTUAL, References
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import array_info
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
+from arraystore._runtime.concurrency import MiB, bounded
 from arraystore._session.hierarchy import join
 from arraystore._session.listing import present_chunks, visible_nodes
 from arraystore._session.session import Session

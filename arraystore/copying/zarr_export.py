@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from arraystore._chunks.reader import ChunkReader
-from arraystore._concurrency import ByteBudget, MiB, for_each
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import INLINE, VIRTUAL, References
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
+from arraystore._runtime.concurrency import ByteBudget, MiB, for_each
 from arraystore._session.hierarchy import join
 from arraystore._session.listing import present_chunks, visible_nodes
 from arraystore._session.session import Session

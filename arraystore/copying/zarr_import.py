@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from arraystore._commit.solvers import ConflictSolver
-from arraystore._concurrency import ByteBudget, MiB, for_each
 from arraystore._format.node import ancestors
 from arraystore._format.zarr_changes import without_consolidated
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info, node_type
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
+from arraystore._runtime.concurrency import ByteBudget, MiB, for_each
 from arraystore._session.hierarchy import Hierarchy, join, split_document
 from arraystore._session.listing import visible_nodes
 from arraystore.copying.errors import CopyIncompleteError, CopyTargetError

@@ -16,7 +16,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import ZipStore
 
-from arraystore._concurrency import for_each
+from arraystore._runtime.concurrency import for_each
 from arraystore.copying.errors import CopyError
 from arraystore.errors import InvalidInputError, ObjectNotFoundError
 from arraystore.storage.keys import check_key

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from arraystore._concurrency import bounded
 from arraystore._format.ids import ID_BYTES
 from arraystore._log.branch_log import transaction_key
 from arraystore._runtime import run
+from arraystore._runtime.concurrency import bounded
 from arraystore._session.fork import ForkSession
 from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
 from arraystore.spark.packing import pack, unpack

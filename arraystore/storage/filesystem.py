@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, NoReturn
 from urllib.parse import parse_qs
 
-from arraystore._concurrency import bounded
+from arraystore._runtime.concurrency import bounded
 from arraystore.errors import ObjectNotFoundError, PermissionDeniedError, StorageError, UnsupportedStorageError
 from arraystore.storage.forking import leak, renew_locks_after_fork
 from arraystore.storage.keys import check_key, check_range, merge_ranges

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from functools import partial
 from typing import Any, TypeVar
 
-from arraystore._concurrency import bounded
+from arraystore._runtime.concurrency import bounded
 from arraystore.errors import ObjectNotFoundError, PermissionDeniedError, StorageError, UnsupportedStorageError
 from arraystore.storage import obstore_module as native
 from arraystore.storage.bucket_client import BucketClient, client_of

@@ -14,10 +14,10 @@ from zarr.core.chunk_key_encodings import DefaultChunkKeyEncoding
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from arraystore._chunks.virtual_checksums import Checksum
-from arraystore._concurrency import bounded
 from arraystore._format.node import NodeKind
 from arraystore._format.types import Int64s
 from arraystore._runtime import run
+from arraystore._runtime.concurrency import bounded
 from arraystore._session.fork import ForkSession
 from arraystore._session.hierarchy import join
 from arraystore._session.session import Session

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 
 from arraystore._chunks.virtual_containers import VirtualContainers
-from arraystore._concurrency import bounded
 from arraystore._runtime import run
+from arraystore._runtime.concurrency import bounded
 from arraystore._session.session import Session
 from arraystore.virtual.errors import VirtualizeError
 

@@ -16,7 +16,6 @@ from functools import partial
 
 import numpy as np
 
-from arraystore._concurrency import bounded
 from arraystore._format.collection import (
     Collection,
     LogSeen,
@@ -40,6 +39,7 @@ from arraystore._maintenance.collection.trim import Trimmed, detach, trimmed_his
 from arraystore._maintenance.due import RECORD_GRACE
 from arraystore._maintenance.object_table import ObjectTable, columns_of
 from arraystore._maintenance.scope import MaintenanceScope
+from arraystore._runtime.concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import DeleteFailure
 

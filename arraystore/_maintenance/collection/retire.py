@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from arraystore._concurrency import bounded
 from arraystore._format.ids import CheckpointId
 from arraystore._format.lifecycle import Expiry
 from arraystore._format.record import Body
@@ -14,6 +13,7 @@ from arraystore._log.loading import Tip
 from arraystore._log.retained_snapshots import RetainedHistory
 from arraystore._maintenance.checkpoints import encode_state
 from arraystore._maintenance.scope import MaintenanceScope
+from arraystore._runtime.concurrency import bounded
 
 FEW_RECORDS = 8
 """Records that may stay: taking them away costs two objects, and each collection adds a fence to every log."""

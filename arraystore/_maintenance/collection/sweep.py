@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import numpy as np
 
-from arraystore._concurrency import bounded
 from arraystore._format.ids import id_to_text
 from arraystore._format.types import IdColumn, Int64s
 from arraystore._maintenance.object_table import ObjectTable, columns_of
+from arraystore._runtime.concurrency import bounded
 from arraystore.storage.protocol import DeleteFailure, ObjectInfo, Storage
 
 _BATCH = 1000

@@ -10,7 +10,6 @@ from functools import partial
 
 from arraystore._chunks.layer_lookup import visible_packs
 from arraystore._chunks.manifest_cache import ManifestCache
-from arraystore._concurrency import bounded
 from arraystore._format.collection import Collection
 from arraystore._format.history import page_span
 from arraystore._format.ids import CheckpointId, LayerId
@@ -27,6 +26,7 @@ from arraystore._log.loading import load_checkpoint, load_tip
 from arraystore._log.retained_snapshots import RetainedHistory, RetainedRecords
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.scope import MaintenanceScope
+from arraystore._runtime.concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
 
 Report = Callable[[str, bytes], None]

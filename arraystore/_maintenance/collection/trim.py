@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from arraystore._concurrency import bounded
 from arraystore._format.envelope import bind_object
 from arraystore._format.history import page_span, survivors_key
 from arraystore._format.intent import PATIENCE, read_intent_key
@@ -15,6 +14,7 @@ from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip
 from arraystore._log.spans import carriers
 from arraystore._maintenance.scope import MaintenanceScope
+from arraystore._runtime.concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import ObjectInfo
 

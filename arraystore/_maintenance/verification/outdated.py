@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from arraystore._concurrency import bounded
 from arraystore._environment import Environment
 from arraystore._format.record import Commit, Rewrite
 from arraystore._maintenance.verification.inventory import list_all
 from arraystore._maintenance.verification.roots import LogRoot, Refs, sort_refs
+from arraystore._runtime.concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import Storage
 

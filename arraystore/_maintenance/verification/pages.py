@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
-from arraystore._concurrency import bounded
 from arraystore._format.history import HistoryPage, SnapshotRow, decode_history, page_span
 from arraystore._format.ids import CheckpointId
 from arraystore._format.snapshot import PageRef
 from arraystore._maintenance.checkpoints import page_ref
 from arraystore._maintenance.verification.findings import Collector
 from arraystore._maintenance.verification.inventory import Audit
+from arraystore._runtime.concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
 
 _PARALLEL = 16

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from arraystore._concurrency import bounded
 from arraystore._environment import Environment
 from arraystore._format.intent import read_intent_key
 from arraystore._format.lifecycle import Expiry, Origin
@@ -27,6 +26,7 @@ from arraystore._log.retained_snapshots import RetainedHistory, load_retained
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.verification.findings import Collector, Severity
 from arraystore._maintenance.verification.rebuilding import rebuild_records
+from arraystore._runtime.concurrency import bounded
 from arraystore.errors import ArrayStoreError, FormatError, NotFoundError, ObjectNotFoundError
 from arraystore.storage.protocol import ObjectInfo, Storage
 

@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._chunks.reader import ChunkReader
-from arraystore._concurrency import bounded
 from arraystore._format.pack import all_sound
 from arraystore._format.types import Int64s
 from arraystore._runtime import run
+from arraystore._runtime.concurrency import bounded
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.pipeline.lookup import Located, Place

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from arraystore._chunks.manifest_cache import ManifestCache
-from arraystore._concurrency import bounded
 from arraystore._format.box import Box
 from arraystore._format.ids import LayerId
 from arraystore._format.layer import Layer
 from arraystore._format.types import Int64s
 from arraystore._runtime import run
+from arraystore._runtime.concurrency import bounded
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 
 Wanted = tuple[ArrayHandle, Sequence[Int64s]]
