@@ -20,6 +20,7 @@ from arraystore.cli import (
     verify,
     virtual,
 )
+from arraystore.cli.cost.command import cost
 from arraystore.cli.failures import EXIT_STATUSES
 from arraystore.cli.group import Commands
 from arraystore.cli.options import CHANGE, CONFIGURE, INSPECT, MAINTENANCE, START, TRANSFER
@@ -53,6 +54,7 @@ _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
         ("tree", inspect.tree),
         ("ls", inspect.ls),
         ("stat", statistics.stat),
+        ("cost", cost),
         ("ops", history.ops),
         ("reflog", history.reflog),
     ),
