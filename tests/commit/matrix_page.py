@@ -1,4 +1,4 @@
-"""The tables of docs/consistency.md, made from real runs.
+"""The tables of docs/conflicts.md, made from real runs.
 
     python -m tests.commit.matrix_page
 
@@ -21,7 +21,7 @@ from tests.commit.operations import (
     reading_operations,
 )
 
-PAGE = Path(__file__).parents[2] / "docs" / "consistency.md"
+PAGE = Path(__file__).parents[2] / "docs" / "conflicts.md"
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 COMMITS = "✓"
 

@@ -263,11 +263,12 @@ def test_the_page_is_as_it_is_written_from_the_runs() -> None:
     assert part_of(PAGE.read_text(encoding="utf-8")) == shown
 
 
-def test_every_test_that_the_page_names_exists() -> None:
+def test_every_test_that_the_pages_name_exists() -> None:
     root = Path(__file__).parents[1]
     there = {
         name for path in root.rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text("utf-8"))
     }
-    named = set(re.findall(r"`(test_\w+)`", PAGE.read_text("utf-8")))
+    pages = (PAGE, PAGE.with_name("consistency.md"))
+    named = {name for page in pages for name in re.findall(r"`(test_\w+)`", page.read_text("utf-8"))}
     assert len(named) > 15
     assert named <= there
