@@ -24,6 +24,7 @@ from arraystore import (
     in_memory_storage,
 )
 from arraystore._session.pipeline import blocks
+from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.lookup import Located, Place
 from arraystore._session.regions import access, many
 from arraystore.errors import SelectionError
@@ -43,10 +44,11 @@ pytestmark = [
     far=st.booleans(),
     tiny=st.booleans(),
     serializable=st.booleans(),
+    singly=st.booleans(),
     data=st.data(),
 )
 def test_regions_of_any_arrays_are_those_that_are_read_alone(
-    several: list[dict[str, Any]], far: bool, tiny: bool, serializable: bool, data: st.DataObject
+    several: list[dict[str, Any]], far: bool, tiny: bool, serializable: bool, singly: bool, data: st.DataObject
 ) -> None:
     storage = FarMemory() if far else in_memory_storage()
     repo = Repository.create(storage, config=TINY if tiny else RepositoryConfig())
@@ -70,7 +72,10 @@ def test_regions_of_any_arrays_are_those_that_are_read_alone(
         alone = session
     paths = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=5))
     requests = [(path, data.draw(basic(several[int(path[1:])]["shape"]))) for path in paths]
-    for found, (path, selection) in zip(session.read_many(requests), requests, strict=True):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(many, "are_copied_singly", lambda *_: singly)
+        together = session.read_many(requests)
+    for found, (path, selection) in zip(together, requests, strict=True):
         assert_same(found, alone.read(path, selection))
     assert session.reads == alone.reads
 
@@ -203,3 +208,32 @@ def test_a_chunk_that_many_regions_want_is_read_and_verified_once(monkeypatch: p
     for found, selection in zip(session.read_many([("a", each) for each in selections]), selections, strict=True):
         np.testing.assert_array_equal(found, data[selection])
     assert verified == [16 * 256 * 256 * 4] * 3
+
+
+@pytest.mark.parametrize("compressors", [None, ZstdCodec()], ids=["raw", "zstd"])
+def test_a_chunk_that_many_regions_want_is_read_and_decoded_once(
+    compressors: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = CountingStorage(in_memory_storage())
+    repo = Repository.create(storage, config=RepositoryConfig(inline_chunk_threshold_bytes=0))
+    session = repo.writable_session("main")
+    made = zarr.create_array(session.store, name="a", shape=(8, 8), chunks=(4, 4), dtype="i8", compressors=compressors)
+    data = np.arange(64).reshape(8, 8)
+    made[...] = data
+    session.commit("data")
+    reading = repo.readonly_session("main")
+    reading.read("a", (0, 0))
+    decoded: list[int] = []
+    decode = ChunkCodec.decode
+
+    def counting(codec: ChunkCodec, block: blocks.Block) -> Any:
+        decoded.append(len(block.at))
+        return decode(codec, block)
+
+    monkeypatch.setattr(ChunkCodec, "decode", counting)
+    storage.reset()
+    crops = [(slice(i, i + 3), slice(j, j + 3)) for i in range(6) for j in range(6)]
+    for found, crop in zip(reading.read_many([("a", crop) for crop in crops]), crops, strict=True):
+        np.testing.assert_array_equal(found, data[crop])
+    assert sum(decoded) == 4
+    assert sum(storage.counts.requests.values()) == 1

@@ -40,12 +40,13 @@ pytestmark = [
 COMPRESSORS: dict[str, Any] = {"raw": None, "zstd": ZstdCodec()}
 
 
-@pytest.fixture(params=["one by one", "whole", "as usual"])
+@pytest.fixture(params=["one by one", "in blocks", "in runs", "as usual"])
 def steps(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have chunks read and written one by one, as a whole, or as their number decides."""
+    """Have chunks read and written one by one, copied singly or in runs out of blocks, or as their number decides."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param != "as usual":
             patch.setattr(access, "are_few", lambda *_: request.param == "one by one")
+            patch.setattr(access, "are_copied_singly", lambda *_: request.param == "in blocks")
         yield
 
 

@@ -14,7 +14,7 @@ from arraystore._changes.read_tracking import note_document
 from arraystore._format.node import NodeKind
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy, join
-from arraystore._session.pipeline.blocks import UnsoundBlockError
+from arraystore._session.pipeline.blocks import UnsoundBlockError, for_each_block
 from arraystore._session.pipeline.byte_codecs import UndecodableError
 from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.projection import Projection
@@ -22,11 +22,13 @@ from arraystore._session.pipeline.reading import read_selection
 from arraystore._session.pipeline.shards import ArrayCodec
 from arraystore._session.pipeline.writing import SelectionWriter
 from arraystore._session.regions.ahead import read_ahead
-from arraystore._session.regions.few import are_few, pieces_of, read_few, write_few
+from arraystore._session.regions.few import are_few, read_few, write_few
 from arraystore._session.regions.general import read_generally, write_generally
 from arraystore._session.regions.layout import ArrayLayout, layout_of
 from arraystore._session.regions.manifests import load_manifests
+from arraystore._session.regions.pieces import pieces_of
 from arraystore._session.regions.selection import Selected, select
+from arraystore._session.regions.shared import are_copied_singly, share_chunks
 from arraystore._session.store import ArrayStore, StoreSession
 from arraystore.errors import ArrayStoreError, InvalidInputError, NodeNotFoundError
 
@@ -131,12 +133,22 @@ class Region:
             if isinstance(self.codec, ChunkCodec) and are_few(self.hierarchy, self.selected, self.codec):
                 pieces = pieces_of(self.selected, self.codec.shape, self.layout.shape)
                 return self.accepts(read_few(self.hierarchy, self.handle, self.codec, pieces, out, fill))
+            if isinstance(self.codec, ChunkCodec) and are_copied_singly(self.selected, self.codec):
+                return self.accepts(self._read_singly(self.selected, self.codec, out))
             assert self.projection is not None
             load_manifests(self.hierarchy, [(self.handle, self.projection.axes)])
             missing = read_selection(self.hierarchy, self.handle, self.codec, self.projection, out, fill)
             return self.accepts(not missing.any())
         except (UndecodableError, UnsoundBlockError, ArrayStoreError):
             return False  # zarr reads it again, and says what is wrong
+
+    def _read_singly(self, selected: Selected, codec: ChunkCodec, out: Array) -> bool:
+        """Read chunks out of blocks with a copy for each of them; returns whether all of them exist."""
+        load_manifests(self.hierarchy, [(self.handle, selected.chunk_axes(codec.shape))])
+        shared = share_chunks(self.hierarchy, self.handle, codec, self.layout.shape, [selected], [out])
+        incomplete = shared.fill_missing(self.layout.fill)
+        for_each_block(self.hierarchy, shared.located, shared.use)
+        return not incomplete
 
     def accepts(self, complete: bool) -> bool:
         """Tell whether what was read is the result: chunks may be missing, unless zarr is configured otherwise."""

@@ -111,17 +111,11 @@ def read_ahead(hierarchy: Hierarchy, handle: ArrayHandle, selected: Selected, co
         handle.scan = Scan()
     # until a chunk is used, as many again are read ahead, and as many that were used are kept as long
     most = min(_MOST_BYTES, reader.blocks.room // 3) // (codec.nbytes + OVERHEAD)
-    chunks = tuple([_chunks(part, side) for part, side in zip(selected.parts, codec.shape, strict=True)])
-    ahead = handle.scan.advance(chunks, handle.grid, most)
+    ahead = handle.scan.advance(selected.chunk_ranges(codec.shape), handle.grid, most)
     if ahead is not None:
         axes = [np.arange(part.start, part.stop) for part in ahead]
         with suppress(RuntimeError):  # the process ends, and takes no more work
             _threads().submit(_read, hierarchy, handle, axes)
-
-
-def _chunks(part: slice | int, side: int) -> range:
-    first, last = (part, part) if isinstance(part, int) else (part.start, part.stop - 1)
-    return range(first // side, last // side + 1)
 
 
 def _read(hierarchy: Hierarchy, handle: ArrayHandle, axes: Sequence[Int64s]) -> None:

@@ -6,9 +6,8 @@ four are read in 55 µs, as a whole in 265.  Large chunks are worth the threads 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.byte_codecs import UndecodableError
 from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.emptiness import FillValue
+from arraystore._session.regions.pieces import ChunkPieces
 from arraystore._session.regions.selection import Selected
 from arraystore.errors import ArrayStoreError
 
@@ -29,26 +29,9 @@ Sixteen would take no longer than a whole, but a whole reads neighbours together
 """
 
 
-class _Piece(NamedTuple):
-    """What is selected of one chunk along one axis."""
-
-    number: int
-    within: slice
-    """Items of the chunk."""
-    outside: slice
-    """Items of the user's array."""
-    is_whole: bool
-    """Whether these are all items of the chunk."""
-    is_complete: bool
-    """Whether these are all items of the chunk that are in the array."""
-
-
 def are_few(hierarchy: Hierarchy, selected: Selected, codec: ChunkCodec) -> bool:
     """Tell whether a region has few chunks, or one where requests take time and are better made together."""
-    count = 1
-    for part, side in zip(selected.parts, codec.shape, strict=True):
-        if isinstance(part, slice):
-            count *= (part.stop - 1) // side - part.start // side + 1
+    count = math.prod(map(len, selected.chunk_ranges(codec.shape)))
     if count == 1 or count > _MOST or not hierarchy.reader.storage.cheap_probes:
         return count == 1
     return count * codec.nbytes <= (_MOST_BYTES if codec.is_raw else _MOST_COMPRESSED)
@@ -101,33 +84,3 @@ def _kept(
     except ArrayStoreError as error:
         raise UndecodableError from error
     return fill.value if data is None else codec.decode_one(data)
-
-
-# -- chunks -----------------------------------------------------------------------------------------------------
-
-ChunkPieces = Iterator[tuple[tuple[int, ...], tuple[_Piece, ...]]]
-"""Coordinates of chunks, and what is selected of each along each axis."""
-
-
-def pieces_of(selected: Selected, chunk_shape: tuple[int, ...], array_shape: tuple[int, ...]) -> ChunkPieces:
-    """Yield the chunks of a region, in row-major order."""
-    axes = [list(_along(*each)) for each in zip(selected.parts, chunk_shape, array_shape, strict=True)]
-    for parts in itertools.product(*axes):
-        yield tuple([part.number for part in parts]), parts
-
-
-def _along(part: slice | int, side: int, length: int) -> Iterator[_Piece]:
-    if isinstance(part, int):
-        number, at = divmod(part, side)
-        yield _Piece(number, slice(at, at + 1), slice(0, 1), side == 1, min(side, length - number * side) == 1)
-        return
-    done, step = 0, part.step
-    for number in range(part.start // side, (part.stop - 1) // side + 1):
-        low, high = part.start + done * step - number * side, min(side, part.stop - number * side)
-        if low < high:
-            size = -(-(high - low) // step)
-            whole, end = low == 0 and step == 1, min(side, length - number * side)
-            yield _Piece(
-                number, slice(low, high, step), slice(done, done + size), whole and high == side, whole and high == end
-            )
-            done += size

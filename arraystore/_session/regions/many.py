@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.lookup import Located, Place, locate
 from arraystore._session.pipeline.reading import block_reader
 from arraystore._session.regions.access import Region, RegionSession, open_region
-from arraystore._session.regions.manifests import load_manifests
+from arraystore._session.regions.manifests import Wanted, load_manifests
+from arraystore._session.regions.shared import are_copied_singly, share_chunks
 from arraystore.errors import ArrayStoreError, InvalidInputError
 
 Array = npt.NDArray[Any]
@@ -68,23 +69,71 @@ def _read_together(hierarchy: Hierarchy, regions: list[Region], targets: Sequenc
     done = [False] * len(regions)
     parts: list[_Part] = []
     try:
-        load_manifests(hierarchy, [(r.handle, r.projection.axes) for r in regions if r.projection is not None])
-        for at, (region, target) in enumerate(zip(regions, targets, strict=True)):
-            part = None if target is None else _part(hierarchy, region, target)
-            if part is not None:
-                parts.append(part)
-                done[at] = True
+        load_manifests(hierarchy, _wanted_manifests(regions))
+        for numbers in _sharing(regions):
+            wanted = {at: (regions[at], target) for at in numbers if (target := targets[at]) is not None}
+            parts += _parts(hierarchy, wanted, done)
         _read_parts(hierarchy, parts)
     except (UndecodableError, UnsoundBlockError, ArrayStoreError):
         return [False] * len(regions)  # each is read alone, and the one that cannot be says why
     return done
 
 
+def _wanted_manifests(regions: list[Region]) -> Iterator[Wanted]:
+    for region in regions:
+        if region.codec is not None and region.selected is not None:
+            yield region.handle, region.selected.chunk_axes(region.codec.shape)
+
+
+def _sharing(regions: list[Region]) -> Iterator[list[int]]:
+    """Yield the numbers of regions that can be read along with others: those that may share chunks together."""
+    of_array: dict[int, list[int]] = {}
+    for at, region in enumerate(regions):
+        if not isinstance(region.codec, ChunkCodec) or region.selected is None:
+            continue  # a shard, or one that only zarr can read
+        if are_copied_singly(region.selected, region.codec):
+            of_array.setdefault(id(region.handle), []).append(at)
+        else:
+            yield [at]
+    yield from of_array.values()
+
+
+def _parts(hierarchy: Hierarchy, wanted: dict[int, tuple[Region, Array]], done: list[bool]) -> Iterator[_Part]:
+    """Yield parts to read for regions by their numbers, and note those as done."""
+    if len(wanted) > 1:
+        try:
+            yield _shared_part(hierarchy, wanted, done)
+        except UndecodableError:
+            pass
+        else:
+            return
+    for at, (region, target) in wanted.items():
+        part = _part(hierarchy, region, target)
+        if part is not None:
+            done[at] = True
+            yield part
+
+
+def _shared_part(hierarchy: Hierarchy, wanted: dict[int, tuple[Region, Array]], done: list[bool]) -> _Part:
+    """Return regions of one array as one part; raises `UndecodableError` if any cannot be read along with others."""
+    numbers, regions = list(wanted), [region for region, _ in wanted.values()]
+    first, codec = regions[0], regions[0].codec
+    assert isinstance(codec, ChunkCodec)
+    selections = [region.selected for region in regions if region.selected is not None]
+    outs = [each.with_all_axes(target) for each, (_, target) in zip(selections, wanted.values(), strict=True)]
+    shared = share_chunks(hierarchy, first.handle, codec, first.layout.shape, selections, outs)
+    incomplete = shared.fill_missing(first.layout.fill)
+    for at, number in enumerate(numbers):
+        done[number] = first.accepts(at not in incomplete)
+    return _Part(shared.located, shared.use)
+
+
 def _part(hierarchy: Hierarchy, region: Region, target: Array) -> _Part | None:
-    """Return a region that can be read along with others; None for shards, and for one that only zarr can read."""
+    """Return a region as a part of its own; None for one that only zarr can read."""
     projection, codec = region.projection, region.codec
-    if projection is None or not isinstance(codec, ChunkCodec) or region.selected is None:
-        return None
+    assert projection is not None
+    assert isinstance(codec, ChunkCodec)
+    assert region.selected is not None
     located = locate(hierarchy, region.handle, projection.axes)
     if not region.accepts(not located.missing.any()):
         return None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.types import Int64s
 from arraystore._runtime.values import dataclass
 from arraystore._session.pipeline.axes import select_along
 from arraystore._session.pipeline.projection import Projection
@@ -31,6 +32,14 @@ class Selected:
         """Return a view of an array of this shape with the axes that integers select, too."""
         return array[tuple([np.newaxis if isinstance(part, int) else _WHOLE for part in self.parts])]
 
+    def chunk_ranges(self, chunk_shape: tuple[int, ...]) -> tuple[range, ...]:
+        """Return the chunks from the first to the last one along each axis; there must be some."""
+        return tuple([_chunks(part, side) for part, side in zip(self.parts, chunk_shape, strict=True)])
+
+    def chunk_axes(self, chunk_shape: tuple[int, ...]) -> list[Int64s]:
+        """Return the coordinates of these chunks along each axis."""
+        return [np.arange(each.start, each.stop) for each in self.chunk_ranges(chunk_shape)]
+
     def project(self, chunk_shape: tuple[int, ...], array_shape: tuple[int, ...]) -> Projection:
         """Return the chunks, and the items within them, that are selected; there must be some."""
         axes = [select_along(*each) for each in zip(self.parts, chunk_shape, array_shape, strict=True)]
@@ -53,6 +62,11 @@ def select(path: str, selection: Any, shape: tuple[int, ...]) -> Selected | None
     parts = tuple([_bounded(path, selection, *each) for each in zip(expanded, shape, itertools.count())])
     shape = tuple([len(_range(part)) for part in parts if isinstance(part, slice)])
     return Selected(shape, parts, not shape and not all(isinstance(part, int) for part in given))
+
+
+def _chunks(part: slice | int, side: int) -> range:
+    first, last = (part, part) if isinstance(part, int) else (part.start, part.stop - 1)
+    return range(first // side, last // side + 1)
 
 
 def _range(part: slice) -> range:
