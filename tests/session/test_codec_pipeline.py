@@ -25,7 +25,7 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from arraystore import ChunkDamagedError, ReadOnlyError, Repository, RepositoryConfig, Session, in_memory_storage
-from arraystore._session.pipeline import pipeline
+from arraystore._session.pipeline import pipeline, writing
 from arraystore._session.pipeline.pipeline import ArrayStoreCodecPipeline
 from arraystore.storage import local_filesystem_storage
 from tests.session.conftest import FarMemory
@@ -175,11 +175,12 @@ async def _keys(store: Any) -> set[str]:
     return {key async for key in store.list() if not key.endswith((".json", ".zarray", ".zattrs", ".zgroup"))}
 
 
-@pytest.fixture(params=[1, pipeline._FEWEST], ids=["any", "many"])
+@pytest.fixture(params=[(1, writing._LARGE), (pipeline._FEWEST, 1)], ids=["any", "many, as if they were large"])
 def fewest(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have selections of any number of chunks handled as a whole, or of as many as usual."""
+    """Have selections of any number of chunks handled as a whole, or of as many as usual, each encoded by itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "_FEWEST", request.param)
+        patch.setattr(pipeline, "_FEWEST", request.param[0])
+        patch.setattr(writing, "_LARGE", request.param[1])
         yield
 
 

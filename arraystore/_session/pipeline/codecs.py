@@ -193,6 +193,10 @@ class ChunkCodec:
         """Return the bytes of one chunk; they may be those of the array."""
         return self._encode(np.ascontiguousarray(self.stored(chunk), dtype=self.dtype))
 
+    def encode_stored(self, data: memoryview) -> memoryview:
+        """Return the encoded bytes of a chunk of which these are the bytes as they are stored."""
+        return self._encode(np.frombuffer(data, dtype=self.dtype))
+
     def _encode(self, chunk: Array) -> memoryview:
         data = chunk.reshape(-1)
         for stage in self.stages:
