@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from arraystore.spark.regions.write_regions import chunk_regions, write_regions
     from arraystore.spark.report import Progress, WriteReport
     from arraystore.spark.source.registration import register
+    from arraystore.spark.spark_engine import engine
     from arraystore.spark.streams.batch_writer import batch_writer
     from arraystore.spark.streams.batches import exactly_once
     from arraystore.spark.streams.change_feed import read_changes
@@ -36,6 +37,7 @@ _WHERE = {
     "batch_writer": "streams.batch_writer",
     "chunk_regions": "regions.write_regions",
     "create_view": "reading.read_dataframe",
+    "engine": "spark_engine",
     "exactly_once": "streams.batches",
     "map_chunks": "reading.map_chunks",
     "map_partitions_writer": "partition_writer",
@@ -58,6 +60,7 @@ __all__ = [
     "batch_writer",
     "chunk_regions",
     "create_view",
+    "engine",
     "exactly_once",
     "map_chunks",
     "map_partitions_writer",

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from arraystore._session.change_set_transfer import MOST_INLINE, is_spilled, receive_change_sets, send_change_set
 from arraystore._session.fork import ForkSession
 from arraystore._session.rearrange import DELETE
 from arraystore._session.session import Session
 from arraystore.distributed import merge_sessions
 from arraystore.errors import FormatError, MergeConflictError
-from arraystore.spark.change_set_transfer import MOST_INLINE, is_spilled, receive_change_sets, send_change_set
 from arraystore.spark.codec_pipeline import fused_codec_pipeline
 from arraystore.spark.errors import marked_text
 from arraystore.spark.packing import pack, unpack

@@ -1,33 +1,5 @@
 """Plain values as bytes, which travel from tasks to the driver; what arrives is never unpickled."""
 
-from __future__ import annotations
+from arraystore._runtime.plain_values import pack, unpack
 
-from typing import Any
-
-import msgpack
-import numpy as np
-
-from arraystore.errors import FormatError
-
-
-def pack(value: Any) -> bytes:
-    """Return plain values as bytes; numpy scalars become Python numbers."""
-    packed = msgpack.packb(value, use_bin_type=True, default=_plain)
-    assert isinstance(packed, bytes)
-    return packed
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    raise TypeError(f"a report holds plain values, not {type(value).__name__}")
-
-
-def unpack(name: str, data: Any, *, lists: bool = False) -> Any:
-    """Return the values in bytes, sequences as tuples or lists; raise `FormatError` with the name of the bytes."""
-    try:  # counts by number are plain values, too: keys need not be text
-        return msgpack.unpackb(data, use_list=lists, raw=False, max_ext_len=0, strict_map_key=False)
-    except Exception as error:
-        raise FormatError(name, f"cannot be read ({type(error).__name__})") from error
+__all__ = ["pack", "unpack"]

@@ -8,6 +8,7 @@ Spark Connect, where there is no context.
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -27,6 +28,10 @@ T = TypeVar("T")
 _POLL_SECONDS = 0.1
 _GROUP = "spark.jobGroup.id"
 _DESCRIPTION = "spark.job.description"
+
+
+class ActionStoppedError(Exception):
+    """The caller of an action has stopped it."""
 
 
 def map_in_arrow(frame: DataFrame, function: Callable[[Iterator[Any]], Iterator[Any]], schema: Any) -> DataFrame:
@@ -61,9 +66,15 @@ def by_task(function: Callable[[int], Iterator[Any]]) -> Callable[[Iterator[Any]
 
 
 def run_action(
-    spark: SparkSession, action: Callable[[], T], *, description: str, tasks: int, progress: Progress | None = None
+    spark: SparkSession,
+    action: Callable[[], T],
+    *,
+    description: str,
+    tasks: int,
+    progress: Progress | None = None,
+    stop: threading.Event | None = None,
 ) -> T:
-    """Run an action and return its result; raise the error of a task, and cancel the jobs on interrupts."""
+    """Run an action and return its result; raise the error of a task; cancel the jobs on interrupts, and on `stop`."""
     jobs = _ActionJobs(spark, description, tasks, progress)
     with ThreadPoolExecutor(1, thread_name_prefix="arraystore-spark") as pool:
         running = pool.submit(jobs.inheriting(action))
@@ -71,7 +82,9 @@ def run_action(
             with jobs.reporting():
                 while not _is_over(running):
                     jobs.report()
-        except BaseException:  # an interrupt, or an error of `progress`
+                    if stop is not None and stop.is_set():
+                        raise ActionStoppedError
+        except BaseException:  # an interrupt, an error of `progress`, or `stop`
             jobs.cancel()
             raise
         try:

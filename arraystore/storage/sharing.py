@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from arraystore._runtime.engine import Engine, EngineOption, worker_engine
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.storage.protocol import Storage
 
-__all__ = ["check_shared"]
+__all__ = ["check_shared", "engine_for"]
 
 
 def check_shared(storage: Storage, who: str, dumps: Callable[[Any], object] | None = None) -> None:
@@ -33,3 +34,12 @@ def check_shared(storage: Storage, who: str, dumps: Callable[[Any], object] | No
             f"{type(error).__name__}: {error}; build the storage from picklable values, for example functions of a "
             "module"
         ) from error
+
+
+def engine_for(engine: EngineOption, *storages: Storage) -> Engine | None:
+    """Return the engine of workers that can open some storages, else raise; None for threads of this process."""
+    workers = worker_engine(engine)
+    if workers is not None:
+        for storage in storages:
+            check_shared(storage, workers.workers, workers.dumps)
+    return workers

@@ -12,8 +12,8 @@ import zarr
 
 from arraystore import Repository, Session, local_filesystem_storage
 from arraystore._format.ids import ID_BYTES, id_from_text
+from arraystore._session.change_set_transfer import MOST_INLINE, is_spilled, receive_change_sets, send_change_set
 from arraystore.errors import FormatError, SessionExpiredError
-from arraystore.spark.change_set_transfer import MOST_INLINE, is_spilled, receive_change_sets, send_change_set
 
 WANTED = np.arange(64, dtype="i4").reshape(8, 8)
 

@@ -14,10 +14,10 @@ import pytest
 import zarr
 
 from arraystore import Repository, Session, in_memory_storage, local_filesystem_storage
+from arraystore._session.change_set_transfer import is_spilled
 from arraystore._session.fork import ForkSession
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError, ReadOnlyError
 from arraystore.spark import TaskFailedError, translate_error
-from arraystore.spark.change_set_transfer import is_spilled
 from arraystore.spark.fork_job import (
     Attempt,
     Outcome,

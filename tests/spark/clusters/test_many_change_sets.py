@@ -16,7 +16,7 @@ from arraystore._context import Context
 from arraystore._forks.payload_table import PayloadTable, gather_payloads
 from arraystore._format.box import Box
 from arraystore._format.fork_payload import Part, decode_changes, encode_changes
-from arraystore.spark.change_set_transfer import MOST_INLINE, is_spilled, send_change_set
+from arraystore._session.change_set_transfer import MOST_INLINE, is_spilled, send_change_set
 from arraystore.spark.fork_job import Outcome, merge_outcomes
 
 TASKS, CHUNKS, CELLS = 10_000, 1000, 4

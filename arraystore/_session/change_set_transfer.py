@@ -1,9 +1,9 @@
 """Transfer of change sets from tasks to the driver: in the result itself, or through the storage if they are large.
 
-Results of tasks go through the memory of the driver's Java process, which refuses more than a gigabyte by default
-(``spark.driver.maxResultSize``).  A change set above `MOST_INLINE` bytes is therefore written as an object under a name
-of its own, and only that travels.  The object is unreferenced as soon as it is merged, and garbage collection deletes
-it.
+Results of Spark's tasks go through the memory of the driver's Java process, which refuses more than a gigabyte by
+default (``spark.driver.maxResultSize``).  A change set above `MOST_INLINE` bytes is therefore written as an object
+under a name of its own, and only that travels.  The object is unreferenced as soon as it is merged, and garbage
+collection deletes it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from arraystore._format.ids import ID_BYTES
 from arraystore._log.branch_log import transaction_key
 from arraystore._runtime import run
 from arraystore._runtime.concurrency import bounded
+from arraystore._runtime.plain_values import pack, unpack
 from arraystore._session.fork import ForkSession
 from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
-from arraystore.spark.packing import pack, unpack
 
 if TYPE_CHECKING:
     from arraystore._context import Context
@@ -31,10 +31,11 @@ _AT_ONCE = 16
 
 def send_change_set(fork: ForkSession, most: int = MOST_INLINE) -> bytes:
     """Make the writes of a fork durable, and return its change set, or the name of the object that holds it."""
-    return run(_send(fork, most))
+    return run(send_change_set_async(fork, most))
 
 
-async def _send(fork: ForkSession, most: int) -> bytes:
+async def send_change_set_async(fork: ForkSession, most: int = MOST_INLINE) -> bytes:
+    """Asynchronous twin of `send_change_set`."""
     changes = await fork.changes_async()
     if len(changes) <= most:
         return pack((changes,))
@@ -62,10 +63,11 @@ def is_spilled(change_set: bytes) -> bool:
 
 def receive_change_sets(context: Context, sent: Sequence[bytes]) -> list[bytes]:
     """Return the change sets of many tasks in their order, reading those that were spilled from the storage."""
-    return run(_receive(context, sent))
+    return run(receive_change_sets_async(context, sent))
 
 
-async def _receive(context: Context, sent: Sequence[bytes]) -> list[bytes]:
+async def receive_change_sets_async(context: Context, sent: Sequence[bytes]) -> list[bytes]:
+    """Asynchronous twin of `receive_change_sets`."""
     entries = [_read(change_set) for change_set in sent]
     spilled = [entry for entry in entries if isinstance(entry, tuple)]
     fetched = iter(await bounded(lambda entry: _fetch(context, *entry), spilled, _AT_ONCE))
