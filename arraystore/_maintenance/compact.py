@@ -18,6 +18,8 @@ from arraystore._log.loading import Tip, refresh
 from arraystore._log.status import check_open
 from arraystore._maintenance.collection.summary import Progress, no_progress
 from arraystore._maintenance.full_fold import fold_fully
+from arraystore._maintenance.remote_readers import RemoteReaders
+from arraystore._maintenance.remote_repacking import RemoteRepacker
 from arraystore._maintenance.repacking import Repacker
 from arraystore._maintenance.rewrite import Exchange, Exchanged, delete_leftovers, exchange
 from arraystore._maintenance.scope import MaintenanceScope
@@ -133,6 +135,7 @@ class _Run:
     min_live: float
     dry_run: bool
     progress: Progress
+    remote: RemoteReaders | None = None
     changed: bool = False
     exhausted: bool = False
     folded: set[NodeId] = field(default_factory=set[NodeId])
@@ -262,8 +265,12 @@ class _Run:
         else:
             await self._repack(chosen)
 
+    def _repacker(self) -> Repacker:
+        parts = self.reader, self.log.environment, self.settings, self.has_budget
+        return Repacker(*parts) if self.remote is None else RemoteRepacker(*parts, remote=self.remote)
+
     async def _repack(self, chosen: Selection) -> None:
-        repacker = Repacker(self.reader, self.log.environment, self.settings, self.has_budget)
+        repacker = self._repacker()
         named: set[PackId] = set()
         unsettled: set[PackId] = set()
         incomplete = False
@@ -279,7 +286,7 @@ class _Run:
         except ObjectNotFoundError as error:
             missing = error
         kept = named | unsettled  # a record may name the packs of exchanges that failed half-way
-        await delete_leftovers(self.log.storage, [pack_key(pack) for pack in repacker.packs if pack not in kept])
+        await delete_leftovers(self.log.storage, [pack_key(pack) for pack in repacker.deletable(kept)])
         self.refused |= repacker.refused
         if missing is not None:
             raise missing
@@ -304,9 +311,10 @@ async def compact(
     min_live: float,
     dry_run: bool,
     progress: Progress | None,
+    remote: RemoteReaders | None = None,
 ) -> tuple[CompactionSummary, Tip]:
     """Compact a branch; see `Repository.compact`."""
-    run = _Run(scope, tip, reader, settings, budget, min_live, dry_run, progress or no_progress)
+    run = _Run(scope, tip, reader, settings, budget, min_live, dry_run, progress or no_progress, remote)
     await run.rounds(run.round, 1 if dry_run else _ROUNDS)
     summary = run.summary
     foreseen = dry_run and bool(run.folded or summary.packs_rewritten)

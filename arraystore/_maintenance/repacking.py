@@ -7,7 +7,8 @@ the grid become neighbours in a pack. Inlined and virtual chunks are not copied.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -41,7 +42,7 @@ _LARGEST_BATCH = 32 * MiB
 
 
 @dataclass(eq=False)
-class _Job:
+class RepackJob:
     """Layer of which some chunks are copied."""
 
     node: NodeId
@@ -57,14 +58,18 @@ class _Job:
     copied: int = 0
 
     @classmethod
-    def of(cls, node: NodeId, layer: Layer, manifest: Manifest, wanted: IdColumn) -> _Job | None:
+    def of(cls, node: NodeId, layer: Layer, manifest: Manifest, wanted: IdColumn) -> RepackJob | None:
         """Return the job for a layer; None if it references none of the packs."""
         named = find_ids(wanted, ids_of(manifest.packs)) >= 0
         if not bool(named.any()):
             return None
         native = np.flatnonzero(manifest.source < manifest.pack_count)
         at = native[named[manifest.source[native]]]
-        references = References.from_manifest(manifest, layer.shift)
+        return cls.copying(node, layer, References.from_manifest(manifest, layer.shift), at)
+
+    @classmethod
+    def copying(cls, node: NodeId, layer: Layer, references: References, at: Int64s) -> RepackJob:
+        """Return the job for some references of a layer."""
         return cls(node, layer, references, at, np.full(len(at), -1, dtype=np.int64), np.zeros(len(at), dtype=np.int64))
 
     def complete_in(self, sealed: int) -> bool:
@@ -88,10 +93,10 @@ class _Job:
 
 
 @dataclass(frozen=True, eq=False)
-class _Slice:
+class RepackSlice:
     """Neighbouring chunks of one job."""
 
-    job: _Job
+    job: RepackJob
     rows: Int64s
     """Positions among the chunks to copy."""
     stop: int
@@ -101,18 +106,18 @@ class _Slice:
     def at(self) -> Int64s:
         return self.job.at[self.rows]
 
-    def without(self, packs: Collection[PackId]) -> _Slice:
+    def without(self, packs: Collection[PackId]) -> RepackSlice:
         """Return the slice without the chunks of some packs."""
         references = self.job.references
         named = np.array([pack in packs for pack in references.packs], dtype=np.bool_)
-        return _Slice(self.job, self.rows[~named[references.source[self.at]]], self.stop)
+        return RepackSlice(self.job, self.rows[~named[references.source[self.at]]], self.stop)
 
 
 @dataclass(frozen=True, eq=False)
 class _SoundChunks:
     """Chunks that were read, each followed by room for its checksum."""
 
-    slices: list[_Slice]
+    slices: list[RepackSlice]
     lengths: Int64s
     data: memoryview
 
@@ -160,6 +165,14 @@ class _Packs:
         self._open = [bytes(part) for part in self._open]  # so that the caller's buffer can be freed
         return pack, offset
 
+    def adopt(self, ids: Sequence[PackId], size: int) -> int:
+        """Add packs that others have uploaded, of some bytes together; returns the number of the first."""
+        first = len(self.ids)
+        self.ids += ids
+        self.sealed = len(self.ids)
+        self.bytes_written += size
+        return first
+
     async def flush(self) -> None:
         """Upload the last pack."""
         if self._open:
@@ -200,7 +213,7 @@ class Repacker:
     interrupted: bool = False
     refused: dict[PackId, str] = field(default_factory=dict[PackId, str])
     """Reasons by damaged pack, whose chunks are not copied, since the copies would get valid checksums."""
-    _done: list[_Job] = field(default_factory=list[_Job])
+    _done: list[RepackJob] = field(default_factory=list[RepackJob])
 
     def __post_init__(self) -> None:
         self._packs = _Packs(self.reader.storage, self.environment, self.settings.target)
@@ -208,38 +221,53 @@ class Repacker:
         self._batch_bytes = min(max(self.settings.in_flight // 2, self.settings.target), _LARGEST_BATCH)
 
     @property
-    def packs(self) -> list[PackId]:
-        """Ids of the packs written so far."""
-        return self._packs.ids
-
-    @property
     def bytes_written(self) -> int:
         """Bytes of packs and manifests written so far."""
         return self._packs.bytes_written + self.manifest_bytes
 
+    def deletable(self, named: Collection[PackId]) -> list[PackId]:
+        """Return the packs of this process that no record names or will ever name, given those that one may name."""
+        return [pack for pack in self._packs.ids if pack not in named]
+
     async def run(self, state: SnapshotState, wanted: IdColumn) -> AsyncIterator[list[Exchange]]:
         """Copy the chunks that a snapshot references of packs with ascending ids; yields durable exchanges."""
-        async for batch in self._batches(state, wanted):
-            if not self.has_budget():
-                self.interrupted = True
-                break
-            await self._copy(batch)
-            self._finish(batch)
-            ready = self._take_ready()
-            if ready:
-                yield await self._exchanges(ready)
-        await self._packs.flush()
+        async with aclosing(self._copied(self._batches(self._jobs(state, wanted)))) as batches:
+            async for batch in batches:
+                self._finish(batch)
+                ready = self._take_ready()
+                if ready:
+                    yield await self._exchanges(ready)
         ready = self._take_ready(all_begun=True)
         if ready:
             yield await self._exchanges(ready)
 
+    async def copy(self, jobs: Sequence[RepackJob]) -> None:
+        """Copy the chunks of jobs into packs."""
+
+        async def each() -> AsyncIterator[RepackJob]:
+            for job in jobs:
+                yield job
+
+        async for _ in self._copied(self._batches(each())):
+            pass
+
+    async def _copied(self, batches: AsyncIterator[list[RepackSlice]]) -> AsyncGenerator[list[RepackSlice], None]:
+        """Copy batches, and yield them, as long as the budget lasts."""
+        async for batch in batches:
+            if not self.has_budget():
+                self.interrupted = True
+                break
+            await self._copy(batch)
+            yield batch
+        await self._packs.flush()
+
     # -- jobs -----------------------------------------------------------------------------------------------------
 
-    async def _batches(self, state: SnapshotState, wanted: IdColumn) -> AsyncIterator[list[_Slice]]:
+    async def _batches(self, jobs: AsyncIterator[RepackJob]) -> AsyncIterator[list[RepackSlice]]:
         """Yield chunks in the order of arrays and of their grids, in batches that fit into memory."""
-        batch: list[_Slice] = []
+        batch: list[RepackSlice] = []
         size = 0
-        async for job in self._jobs(state, wanted):
+        async for job in jobs:
             for piece in _pieces(job, self._batch_bytes):
                 batch.append(piece)
                 size += int(job.references.length[piece.at].sum())
@@ -249,7 +277,7 @@ class Repacker:
         if batch:
             yield batch
 
-    async def _jobs(self, state: SnapshotState, wanted: IdColumn) -> AsyncIterator[_Job]:
+    async def _jobs(self, state: SnapshotState, wanted: IdColumn) -> AsyncIterator[RepackJob]:
         layers = [
             (node.id, layer)
             for node in sorted(state.nodes.values(), key=lambda node: node.key)
@@ -259,13 +287,13 @@ class Repacker:
             some = layers[start : start + _MANIFESTS_AT_ONCE]
             manifests = await asyncio.gather(*(self.reader.manifests.load(layer) for _, layer in some))
             for (node, layer), manifest in zip(some, manifests, strict=True):
-                job = _Job.of(node, layer, manifest, wanted)
+                job = RepackJob.of(node, layer, manifest, wanted)
                 if job is not None:
                     yield job
 
     # -- copying --------------------------------------------------------------------------------------------------
 
-    async def _copy(self, batch: Sequence[_Slice]) -> None:
+    async def _copy(self, batch: Sequence[RepackSlice]) -> None:
         read = await self._read_sound(batch)
         pack, offset = await self._packs.add(read.data, read.lengths)
         first = 0
@@ -277,7 +305,7 @@ class Repacker:
             first += count
         self.chunks_copied += len(read.lengths)
 
-    async def _read_sound(self, batch: Sequence[_Slice]) -> _SoundChunks:
+    async def _read_sound(self, batch: Sequence[RepackSlice]) -> _SoundChunks:
         """Read chunks, without those of packs that turn out to be damaged."""
         while True:
             refused = len(self.refused)
@@ -289,7 +317,7 @@ class Repacker:
             if len(self.refused) == refused:
                 return _SoundChunks(sound, lengths, data)
 
-    async def _read(self, batch: Sequence[_Slice], lengths: Int64s, data: memoryview) -> None:
+    async def _read(self, batch: Sequence[RepackSlice], lengths: Int64s, data: memoryview) -> None:
         """Read chunks into one buffer, in their order, each followed by room for its checksum."""
         numbers: dict[PackId, int] = {}
         sources: list[Int64s] = []
@@ -348,18 +376,18 @@ class Repacker:
 
     # -- exchanges ------------------------------------------------------------------------------------------------
 
-    def _finish(self, batch: Sequence[_Slice]) -> None:
+    def _finish(self, batch: Sequence[RepackSlice]) -> None:
         begun = {id(job): job for job in self._done}
         begun.update((id(piece.job), piece.job) for piece in batch)
         self._done = list(begun.values())
 
-    def _take_ready(self, *, all_begun: bool = False) -> list[_Job]:
+    def _take_ready(self, *, all_begun: bool = False) -> list[RepackJob]:
         """Return the jobs whose chunks are all copied and whose packs are uploaded; at the end, all jobs begun."""
         ready = [job for job in self._done if all_begun or job.complete_in(self._packs.sealed)]
         self._done = [job for job in self._done if job not in ready]
         return ready
 
-    async def _exchanges(self, jobs: Iterable[_Job]) -> list[Exchange]:
+    async def _exchanges(self, jobs: Iterable[RepackJob]) -> list[Exchange]:
         """Write manifests of references to the copies, and make them and the packs durable."""
         exchanges: list[Exchange] = []
         objects: list[tuple[str, bytes]] = []
@@ -377,12 +405,12 @@ def _in_grid_order(node: Node) -> list[Layer]:
     return sorted(node.layers, key=lambda layer: (layer.box.low, layer.id))
 
 
-def _pieces(job: _Job, most: int) -> Iterator[_Slice]:
+def _pieces(job: RepackJob, most: int) -> Iterator[RepackSlice]:
     """Cut a job into slices of at most `most` bytes, or of one chunk."""
     ends = np.cumsum(job.references.length[job.at])
     start = 0
     while start < len(ends):
         before = int(ends[start - 1]) if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
-        yield _Slice(job, np.arange(start, stop), stop)
+        yield RepackSlice(job, np.arange(start, stop), stop)
         start = stop

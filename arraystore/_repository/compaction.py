@@ -11,7 +11,8 @@ from arraystore._log.loading import Tip
 from arraystore._maintenance.collection.summary import Progress
 from arraystore._maintenance.compact import Budget, CompactionSummary, fold_all
 from arraystore._maintenance.compact import compact as compact_branch
-from arraystore._repository.scope import scope_of
+from arraystore._repository.scope import remote_readers, scope_of
+from arraystore._runtime.engine import EngineOption
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 
@@ -24,6 +25,7 @@ async def compact(
     max_seconds: float | None = None,
     min_live: float = 0.5,
     dry_run: bool = False,
+    engine: EngineOption = "threads",
     progress: Progress | None = None,
 ) -> CompactionSummary:
     """Compact a branch within a budget."""
@@ -40,6 +42,7 @@ async def compact(
         min_live=min_live,
         dry_run=dry_run,
         progress=progress,
+        remote=remote_readers(context, engine),
     )
     if summary.records:
         _note(context, tip)

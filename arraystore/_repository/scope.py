@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from arraystore._context import Context
 from arraystore._log.branch_log import BranchLog
+from arraystore._maintenance.remote_readers import RemoteReaders
 from arraystore._maintenance.scope import MaintenanceScope
+from arraystore._runtime.engine import EngineOption
 from arraystore.storage.counting import CountingStorage
+from arraystore.storage.sharing import engine_for
 
 
 def scope_of(context: Context) -> MaintenanceScope:
@@ -27,3 +30,9 @@ def counted_scope(context: Context) -> tuple[MaintenanceScope, CountingStorage]:
 
     repository_log = context.repository_log.over(storage)
     return MaintenanceScope(storage, context.environment, repository_log, log, context.known_tip), storage
+
+
+def remote_readers(context: Context, engine: EngineOption) -> RemoteReaders | None:
+    """Return the readers of a repository on the workers of an engine; None for threads of this process."""
+    workers = engine_for(engine, context.storage)
+    return None if workers is None else RemoteReaders(workers, context)

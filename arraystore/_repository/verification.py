@@ -16,6 +16,8 @@ from arraystore._maintenance.verification.repair import repair as repair_reposit
 from arraystore._maintenance.verification.statistics import RepositoryStatistics, gather_statistics
 from arraystore._maintenance.verification.verify import Verification
 from arraystore._maintenance.verification.verify import verify as verify_repository
+from arraystore._repository.scope import remote_readers
+from arraystore._runtime.engine import EngineOption
 from arraystore.errors import InvalidInputError, RefNotFoundError
 
 
@@ -51,6 +53,7 @@ async def verify(
     level: Literal["metadata", "chunks"] = "metadata",
     *,
     sample: int | None = None,
+    engine: EngineOption = "threads",
     progress: Progress | None = None,
 ) -> VerifyReport:
     """Verify all objects reachable from branches and tags, and report problems."""
@@ -62,6 +65,7 @@ async def verify(
         level,
         sample=sample,
         progress=progress,
+        remote=remote_readers(context, engine),
     )
 
 

@@ -1,64 +1,45 @@
-"""Verification of chunks: those in packs are compared with their checksums, virtual ones decoded with their array's
-codecs.
-
-Inlined chunks are covered by the checksum of the manifest or record that holds them.
-"""
+"""Selection of the chunks that a verification reads: all of them, or a sample drawn at random."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from arraystore._chunks.checksums import checked
-from arraystore._chunks.reader import ChunkReader
-from arraystore._format.ids import id_to_text
-from arraystore._format.manifest import Manifest
-from arraystore._format.node import NodeKind
-from arraystore._format.pack import CHECKSUM_BYTES
 from arraystore._format.references import References, to_manifests
 from arraystore._format.types import Int64s
-from arraystore._maintenance.verification.decoding import Decoder, open_decoder
-from arraystore._maintenance.verification.findings import Collector
 from arraystore._maintenance.verification.layers import Loaded
-from arraystore._maintenance.verification.virtual import SourceReader
-from arraystore.errors import ChunkDamagedError, NotFoundError, StorageError
-from arraystore.storage.protocol import BytesLike
-
-_BATCH_BYTES = 16 << 20
-_BATCH_CHUNKS = 256
-_REPAIR = (
-    "restore the object from a backup or an older version in the bucket; if there is none, reset the branch to a "
-    "snapshot that is not affected, or write these chunks again"
-)
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """References of one manifest to chunks in one object."""
+class Verifier(Protocol):
+    """Reads chunks and reports what is wrong with them, in this process or elsewhere."""
 
-    loaded: Loaded
-    source: int
-    at: Int64s
+    @property
+    def unread(self) -> Mapping[str, int]:
+        """Virtual chunks that could not be read, by place and reason."""
+        ...
+
+    async def check(self, loaded: Loaded, at: Int64s) -> None:
+        """Check some chunks of a manifest, now or later."""
+        ...
+
+    async def finish(self) -> None:
+        """Check all that are left."""
+        ...
 
 
 @dataclass(eq=False)
 class ChunkChecker:
-    """Reads the chunks of sound manifests: all, or a sample of the given size drawn at random."""
+    """Selects the chunks of sound manifests to read: all, or a sample of the given size drawn at random."""
 
-    _reader: ChunkReader
-    _collector: Collector
-    _counts: Counter[str]
+    _verifier: Verifier
     _sample: int | None
     _random: Callable[[], float]
 
     def __post_init__(self) -> None:
-        self._sources = SourceReader(self._reader, self._collector)
         self._generator = np.random.default_rng(int(self._random() * (1 << 53)))
         self._drawn: list[tuple[float, int, Loaded]] = []
         self._least = 1.0
@@ -66,15 +47,15 @@ class ChunkChecker:
 
     @property
     def unread(self) -> Mapping[str, int]:
-        """Virtual chunks that this process could not read, by place and reason."""
-        return dict(self._sources.unread)
+        """Virtual chunks that could not be read, by place and reason."""
+        return dict(self._verifier.unread)
 
     async def take(self, loaded: Loaded) -> None:
         """Check the chunks of a manifest, or draw some of them into the sample."""
         at = _to_read(loaded)
         if self._sample is None:
             async with self._turn:  # one manifest at a time, so that memory stays bounded
-                await self._check(loaded, at)
+                await self._verifier.check(loaded, at)
         elif len(at) and self._sample:
             self._draw(loaded, at, self._sample)
 
@@ -98,93 +79,18 @@ class ChunkChecker:
         self._drawn = sorted(self._drawn, key=lambda item: item[0])[:sample]
 
     async def finish(self) -> None:
-        """Read the sample."""
-        if self._sample is None:
-            return
-        self._cut(self._sample)
+        """Read the sample, and what is left to read."""
+        if self._sample is not None:
+            await self._read_sample(self._sample)
+        await self._verifier.finish()
+
+    async def _read_sample(self, sample: int) -> None:
+        self._cut(sample)
         chosen: dict[int, tuple[Loaded, list[int]]] = {}
         for _, place, loaded in self._drawn:
             chosen.setdefault(id(loaded), (loaded, []))[1].append(place)
         for loaded, places in chosen.values():
-            await self._check(loaded, np.array(sorted(places), dtype=np.int64))
-
-    async def _check(self, loaded: Loaded, at: Int64s) -> None:
-        if not len(at):
-            return
-        decoder = await self._decoder(loaded, at)
-        for part in _parts(loaded, at):
-            data = await self._read(part)
-            if data is not None:
-                self._counts["chunks_read"] += len(data)
-                self._counts["bytes_read"] += sum(map(len, data))
-                if part.source < part.loaded.manifest.pack_count:
-                    self._compare(part, data)
-                elif decoder is not None and part.source < part.loaded.manifest.inline_source:
-                    await self._decode(part, data, decoder)
-
-    async def _decoder(self, loaded: Loaded, at: Int64s) -> Decoder | None:
-        """Return the decoder of virtual chunks; None where there are none, or where it cannot be opened."""
-        node, manifest = loaded.item.node, loaded.manifest
-        source = manifest.source[at]
-        virtual = int(np.count_nonzero((source >= manifest.pack_count) & (source < manifest.inline_source)))
-        if node.kind != NodeKind.ARRAY or not virtual:
-            return None
-        decoder, why = await open_decoder(node.documents)
-        if decoder is None:
-            self._counts["chunks_not_decoded"] += virtual
-            what = f"zarr cannot open the array {'/' + node.path!r} here, so its virtual chunks are not decoded: {why}"
-            self._collector.warning(
-                loaded.item.layer.key, what, "verify where the codecs of the array are installed", [loaded.item.use]
-            )
-        return decoder
-
-    def _compare(self, part: _Part, framed: Sequence[BytesLike]) -> None:
-        """Compare chunks of a pack with the checksums read with them."""
-        manifest = part.loaded.manifest
-        key, seed = manifest.pack_keys[part.source], manifest.pack_seeds[part.source]
-        offsets = manifest.offset[part.at].tolist()
-        for place, offset, data in zip(_coords(part.loaded, part.at), offsets, framed, strict=True):
-            try:
-                checked(key, seed, offset, data)
-            except ChunkDamagedError as error:
-                error = error.of_chunk(part.loaded.item.node.path, place)
-                self._collector.error(key, error.reason, _REPAIR, [part.loaded.item.use])
-
-    async def _read(self, part: _Part) -> list[BytesLike] | None:
-        manifest = part.loaded.manifest
-        start = manifest.offset[part.at].astype(np.int64)
-        stop = start + manifest.length[part.at].astype(np.int64)
-        if part.source < manifest.pack_count:
-            stop += CHECKSUM_BYTES
-        ranges = list(zip(start.tolist(), stop.tolist(), strict=True))
-        if part.source == manifest.inline_source:
-            return [memoryview(manifest.inline)[first:end] for first, end in ranges]
-        if part.source >= manifest.pack_count:
-            use = part.loaded.item.use
-            return await self._sources.read(manifest.locations, part.source - manifest.pack_count, ranges, use)
-        key = manifest.pack_keys[part.source]
-        try:
-            return await self._reader.storage.origin.get_ranges(key, ranges)
-        except (StorageError, NotFoundError) as error:
-            self._collector.error(key, f"chunks cannot be read: {error}", _REPAIR, [part.loaded.item.use])
-            return None
-
-    async def _decode(self, part: _Part, data: Sequence[BytesLike], decoder: Decoder) -> None:
-        coords = _coords(part.loaded, part.at)
-        for place, raw in zip(coords, data, strict=True):
-            why = await decoder.problem(place, raw)
-            if why is not None:
-                path = part.loaded.item.node.path
-                what = f"chunk {place} of {'/' + path!r} cannot be decoded: {why}"
-                self._collector.error(self._where(part), what, _REPAIR, [part.loaded.item.use])
-
-    def _where(self, part: _Part) -> str:
-        manifest = part.loaded.manifest
-        if part.source < manifest.pack_count:
-            return "chunks/" + id_to_text(manifest.pack_id(part.source))
-        if part.source < manifest.inline_source:
-            return manifest.locations.url(part.source - manifest.pack_count)
-        return part.loaded.item.layer.key
+            await self._verifier.check(loaded, np.array(sorted(places), dtype=np.int64))
 
 
 def _to_read(loaded: Loaded) -> Int64s:
@@ -213,32 +119,3 @@ def _only(loaded: Loaded, at: Int64s) -> list[Loaded]:
     layer = replace(item.layer, shift=None)
     some = References.from_manifest(loaded.manifest, item.layer.shift).take(at)
     return [Loaded(replace(item, layer=layer), manifest, [], []) for manifest in to_manifests(some)]
-
-
-def _parts(loaded: Loaded, at: Int64s) -> list[_Part]:
-    """Cut references into batches of one object each, in the order of their bytes in it."""
-    manifest = loaded.manifest
-    source = manifest.source[at].astype(np.int64)
-    order = np.lexsort((manifest.offset[at], source))
-    at, source = at[order], source[order]
-    sizes = np.cumsum(manifest.length[at].astype(np.int64))
-    parts: list[_Part] = []
-    start = 0
-    while start < len(at):
-        before = int(sizes[start - 1]) if start else 0
-        same = int(np.searchsorted(source, source[start], side="right"))
-        full = int(np.searchsorted(sizes, before + _BATCH_BYTES, side="right"))
-        end = max(start + 1, min(same, full, start + _BATCH_CHUNKS))
-        parts.append(_Part(loaded, int(source[start]), at[start:end]))
-        start = end
-    return parts
-
-
-def _coords(loaded: Loaded, at: Int64s) -> list[tuple[int, ...]]:
-    manifest: Manifest = loaded.manifest
-    numbers = at if manifest.index is None else manifest.index[at]
-    coords: npt.NDArray[Any] = manifest.box.coords(numbers)
-    shift = loaded.item.layer.shift
-    if shift is not None:
-        coords = coords + np.array(shift, dtype=np.int64)
-    return [tuple(row) for row in coords.tolist()]

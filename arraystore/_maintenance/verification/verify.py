@@ -33,13 +33,16 @@ from arraystore._log.loading import load_checkpoint, load_tip
 from arraystore._log.retained_snapshots import RetainedHistory
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.collection.summary import Progress, no_progress
+from arraystore._maintenance.remote_readers import RemoteReaders
 from arraystore._maintenance.verification.checkpoints import Checkpoints, Named
+from arraystore._maintenance.verification.chunk_reading import ChunkVerifier
 from arraystore._maintenance.verification.chunks import ChunkChecker
 from arraystore._maintenance.verification.findings import Collector, Leak, Use, VerifyReport
 from arraystore._maintenance.verification.inventory import SHELVES, Audit, Inventory, list_all, take_inventory
 from arraystore._maintenance.verification.layers import LayerChecker, LayerUse
 from arraystore._maintenance.verification.outdated import is_outdated
 from arraystore._maintenance.verification.pages import PageDigest, pages_of, read_pages
+from arraystore._maintenance.verification.remote_chunks import RemoteChunkVerifier
 from arraystore._maintenance.verification.roots import (
     LogRoot,
     Refs,
@@ -70,12 +73,14 @@ async def verify(
     *,
     sample: int | None = None,
     progress: Progress | None = None,
+    remote: RemoteReaders | None = None,
 ) -> VerifyReport:
     """Verify all objects that branches and tags lead to.
 
     With the level "metadata", chunks are only checked to exist; with "chunks", all or a random sample of them are
-    compared with their checksums, and virtual ones are decoded. Errors count only if no expiry, deletion or collection
-    came in between, which may have deleted what they miss; otherwise the verification begins again.
+    compared with their checksums, and virtual ones are decoded, by workers if `remote` is passed. Errors count only if
+    no expiry, deletion or collection came in between, which may have deleted what they miss; otherwise the verification
+    begins again.
     """
     if level not in ("metadata", "chunks"):
         raise InvalidInputError(f"level={level!r} must be 'metadata' or 'chunks'")
@@ -85,8 +90,7 @@ async def verify(
     async def run() -> Verification:
         verification = Verification(storage, repository, environment, progress or no_progress)
         if level == "chunks":
-            counts, collector = verification.counts, verification.collector
-            verification.chunks = ChunkChecker(reader, collector, counts, sample, environment.random)
+            verification.chunks = ChunkChecker(_verifier(verification, reader, remote), sample, environment.random)
         await verification.run()
         return verification
 
@@ -96,6 +100,15 @@ async def verify(
         if report.ok or not await is_outdated(storage, environment, verification.refs):
             return report
     return (await run()).report(level)
+
+
+def _verifier(
+    verification: Verification, reader: ChunkReader, remote: RemoteReaders | None
+) -> ChunkVerifier | RemoteChunkVerifier:
+    collector, counts = verification.collector, verification.counts
+    if remote is None:
+        return ChunkVerifier(reader, collector, counts)
+    return RemoteChunkVerifier(remote, collector, counts, verification.progress)
 
 
 @dataclass

@@ -43,14 +43,24 @@ def _surely_good(table: Locations) -> bool:
     return all(head is not None and all_paths_plain([head + "x"]) for head in heads) and all_paths_plain(suffixes)
 
 
+class UnreadChunks:
+    """Numbers of virtual chunks that could not be read, by place and reason; of a thousand places at most."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def add(self, place: str, chunks: int) -> None:
+        """Add chunks."""
+        self.counts[place if place in self.counts or len(self.counts) < _MOST_PLACES else _OTHERS] += chunks
+
+
 class SourceReader:
     """Reads virtual chunks, and counts those that this process cannot read."""
 
     def __init__(self, reader: ChunkReader, collector: Collector) -> None:
         self._reader = reader
         self._collector = collector
-        self.unread: Counter[str] = Counter()
-        """Number of unread chunks, by place and reason."""
+        self.unread = UnreadChunks()
 
     async def read(
         self, table: Locations, location: int, ranges: Sequence[ByteRange], use: Use
@@ -78,8 +88,7 @@ class SourceReader:
         return None
 
     def _note(self, url: str, reason: str, chunks: int) -> None:
-        place = f"{url.rpartition('/')[0]}/: {reason}"
-        self.unread[place if place in self.unread or len(self.unread) < _MOST_PLACES else _OTHERS] += chunks
+        self.unread.add(f"{url.rpartition('/')[0]}/: {reason}", chunks)
 
 
 async def _reachable(source: VirtualSource) -> bool:

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from arraystore._repository import compaction, expiry, garbage, maintenance, verification
     from arraystore._repository.maintenance import MaintenanceReport, UpkeepOptions
     from arraystore._repository.verification import ChunkStorageStats
+    from arraystore._runtime import engine as engines
+    from arraystore._runtime.engine import EngineOption
 else:
     compaction = lazy_module("arraystore._repository.compaction")
     expiry = lazy_module("arraystore._repository.expiry")
     garbage = lazy_module("arraystore._repository.garbage")
     maintenance = lazy_module("arraystore._repository.maintenance")
     verification = lazy_module("arraystore._repository.verification")
+    engines = lazy_module("arraystore._runtime.engine")
 
 
 class MaintenanceMethods(RepositoryBase):
@@ -225,6 +228,7 @@ class MaintenanceMethods(RepositoryBase):
         max_seconds: float | None = None,
         min_live: float = 0.5,
         dry_run: bool = False,
+        engine: EngineOption = "threads",
         progress: Progress | None = None,
     ) -> CompactionSummary:
         """Make reading a branch faster and its storage smaller, without changing data or history.
@@ -248,6 +252,8 @@ class MaintenanceMethods(RepositoryBase):
             A pack of which retained snapshots use less than this part is written anew.
         dry_run
             Whether to write nothing, and only to report what would be done.
+        engine
+            Where chunks are copied, as for `verify`; this process folds manifests and commits.
         progress
             Called with what is being done, how much of it is done, and how much there is or None.
 
@@ -267,6 +273,7 @@ class MaintenanceMethods(RepositoryBase):
                 max_seconds=max_seconds,
                 min_live=min_live,
                 dry_run=dry_run,
+                engine=engines.caller_engine(engine),
                 progress=progress,
             )
         )
@@ -279,6 +286,7 @@ class MaintenanceMethods(RepositoryBase):
         max_seconds: float | None = None,
         min_live: float = 0.5,
         dry_run: bool = False,
+        engine: EngineOption = "threads",
         progress: Progress | None = None,
     ) -> CompactionSummary:
         """Asynchronous twin of `compact`."""
@@ -289,6 +297,7 @@ class MaintenanceMethods(RepositoryBase):
             max_seconds=max_seconds,
             min_live=min_live,
             dry_run=dry_run,
+            engine=engine,
             progress=progress,
         )
 
@@ -348,6 +357,7 @@ class MaintenanceMethods(RepositoryBase):
         level: Literal["metadata", "chunks"] = "metadata",
         *,
         sample: int | None = None,
+        engine: EngineOption = "threads",
         progress: Progress | None = None,
     ) -> VerifyReport:
         """Verify everything that branches and tags lead to, and report damage.
@@ -362,6 +372,9 @@ class MaintenanceMethods(RepositoryBase):
             which have none, are decoded.
         sample
             With ``"chunks"``, how many chunks to read, drawn at random; None for all.
+        engine
+            Where chunks are read: ``"threads"`` of this process, ``"spark"`` for the executors of the active session,
+            or an engine (`arraystore.spark.engine`).
         progress
             Called with what is being done, how much of it is done, and how much there is or None.
 
@@ -377,17 +390,18 @@ class MaintenanceMethods(RepositoryBase):
         StorageError
             If the storage fails.
         """
-        return run(self.verify_async(level, sample=sample, progress=progress))
+        return run(self.verify_async(level, sample=sample, engine=engines.caller_engine(engine), progress=progress))
 
     async def verify_async(
         self,
         level: Literal["metadata", "chunks"] = "metadata",
         *,
         sample: int | None = None,
+        engine: EngineOption = "threads",
         progress: Progress | None = None,
     ) -> VerifyReport:
         """Asynchronous twin of `verify`."""
-        return await verification.verify(self._context, level, sample=sample, progress=progress)
+        return await verification.verify(self._context, level, sample=sample, engine=engine, progress=progress)
 
     def repair(self, *, dry_run: bool = False, progress: Progress | None = None) -> RepairReport:
         """Verify the metadata, and rebuild what the logs can rebuild: checkpoints, history pages and hints.
