@@ -13,6 +13,7 @@ from arraystore._repository.creation import MAIN
 from arraystore._repository.repository import Repository
 from arraystore._repository.snapshots import SnapshotInfo
 from arraystore._runtime import run
+from arraystore._runtime.engine import Engine, EngineOption, caller_engine
 from arraystore._session.session import Session
 from arraystore.copying.changes import apply_changes
 from arraystore.copying.errors import CopyDivergedError, CopyTargetError
@@ -20,6 +21,7 @@ from arraystore.copying.provenance import copied_from, time_of, time_of_copy, wi
 from arraystore.copying.report import BranchCopyReport, CopyCounter, Progress
 from arraystore.errors import ConflictError, InvalidInputError, RepositoryNotFoundError, SnapshotNotFoundError
 from arraystore.storage.protocol import Storage
+from arraystore.storage.sharing import engine_for
 
 __all__ = ["copy_branch", "copy_branch_async", "first_snapshot", "tip_of"]
 
@@ -39,6 +41,7 @@ def copy_branch(
     message: str | None = None,
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
+    engine: EngineOption = "threads",
     progress: Progress | None = None,
 ) -> BranchCopyReport:
     """Copy a branch, a tag or a snapshot to a branch of another repository.
@@ -65,8 +68,11 @@ def copy_branch(
         Added to that of each commit.
     overwrite
         Whether content of the target's branch that is not a copy may be replaced.
+    engine
+        Where chunks are copied: ``"threads"`` of this process, ``"spark"`` for the executors of the active session, or
+        an engine (`arraystore.spark.engine`).  Each snapshot is committed by this process.
     progress
-        Called with a `CopyProgress` after each object.
+        Called with a `CopyProgress` after each object, or each task of an engine.
 
     Raises
     ------
@@ -88,6 +94,7 @@ def copy_branch(
             message=message,
             metadata=metadata,
             overwrite=overwrite,
+            engine=caller_engine(engine),
             progress=progress,
         )
     )
@@ -105,6 +112,7 @@ async def copy_branch_async(
     message: str | None = None,
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
+    engine: EngineOption = "threads",
     progress: Progress | None = None,
 ) -> BranchCopyReport:
     """Asynchronous twin of `copy_branch`."""
@@ -117,7 +125,8 @@ async def copy_branch_async(
         raise InvalidInputError(f"branch {name!r} cannot be copied onto itself; name another one in to_branch")
     counter = CopyCounter(progress)
     counter.enter("snapshots")
-    copy = _Copy(source, repo, name, metadata or {}, counter, overwrite)
+    workers = engine_for(engine, source.storage, repo.storage)
+    copy = _Copy(source, repo, name, metadata or {}, counter, overwrite, workers)
     await copy.prepare()
     if copy.copied_snapshot == wanted:
         return copy.report()
@@ -141,6 +150,7 @@ class _Copy:
     _metadata: dict[str, Any]
     _counter: CopyCounter
     _overwrite: bool
+    _engine: Engine | None
     _state: SnapshotState | None = None
     _commits: int = 0
     _is_copy: bool = False
@@ -198,7 +208,7 @@ class _Copy:
         session = await self._target.writable_session_async(self._branch)
         if session.snapshot_id != self.tip:
             raise self._overtaken_error()
-        await apply_changes(session, self._state, opened, self._counter)
+        await apply_changes(session, self._state, opened, self._counter, self._engine)
         session.written = self._time = time_of_copy(info.written_at, self._time)
         metadata = with_origin({**info.metadata, **self._metadata}, info.id, info.written_at)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,11 +12,14 @@ from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.layer_lookup import references_at
 from arraystore._format.ids import NodeId
 from arraystore._format.node import Node, NodeKind
+from arraystore._format.references import References
 from arraystore._format.zarr_metadata import array_info
 from arraystore._history.compare import Comparison, compare
 from arraystore._log.state import SnapshotState, empty_state
+from arraystore._runtime.engine import Engine
 from arraystore._session.session import Session
 from arraystore.copying.chunks import copy_chunks
+from arraystore.copying.remote_chunks import copy_chunks_remotely
 from arraystore.copying.report import CopyCounter
 
 __all__ = ["apply_changes"]
@@ -24,7 +28,9 @@ _REQUESTS = 16
 """Manifests that are read at a time."""
 
 
-async def apply_changes(session: Session, before: SnapshotState | None, wanted: Session, counter: CopyCounter) -> None:
+async def apply_changes(
+    session: Session, before: SnapshotState | None, wanted: Session, counter: CopyCounter, engine: Engine | None = None
+) -> None:
     """Change a session's hierarchy into that of a snapshot of another repository."""
     changes = session.hierarchy.writable()
     after, reader = wanted.hierarchy.state, wanted.context.reader
@@ -36,11 +42,18 @@ async def apply_changes(session: Session, before: SnapshotState | None, wanted: 
     gate = asyncio.Semaphore(_REQUESTS)
     twins = _apply_nodes(changes, before, after, comparison)
     session.hierarchy.forget()
-    for node, coords in comparison.chunks:
-        grid = () if node.kind == NodeKind.FILE else array_info(node.documents).grid
-        inside = coords[(coords < np.array(grid, dtype=np.int64)).all(axis=1)]  # a shrink has cut off the others
-        references = await references_at(reader.manifests, node.layers, inside, gate)
-        await copy_chunks(reader.storage, references, changes, twins[node.id], counter)
+
+    async def changed() -> AsyncIterator[tuple[Node, References]]:
+        for node, coords in comparison.chunks:
+            grid = () if node.kind == NodeKind.FILE else array_info(node.documents).grid
+            inside = coords[(coords < np.array(grid, dtype=np.int64)).all(axis=1)]  # a shrink has cut off the others
+            yield twins[node.id], await references_at(reader.manifests, node.layers, inside, gate)
+
+    if engine is None:
+        async for node, references in changed():
+            await copy_chunks(reader.storage, references, changes, node, counter)
+    else:
+        await copy_chunks_remotely(engine, reader.storage, changed(), session, counter)
     session.hierarchy.forget()
 
 

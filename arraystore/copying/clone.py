@@ -19,11 +19,13 @@ from arraystore._format.repository_log import repository_log_prefix
 from arraystore._repository.creation import check_conditional
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
+from arraystore._runtime.engine import Engine, EngineOption, caller_engine
 from arraystore.copying.clone_view import CloneView
 from arraystore.copying.completeness import Completeness, check_complete
 from arraystore.copying.consistent_cut import ConsistentCut, LogEnds, fix_cut, list_ends
 from arraystore.copying.errors import CopyDivergedError, CopyIncompleteError, CopyTargetError
 from arraystore.copying.objects import ObjectCopier
+from arraystore.copying.remote_objects import copy_remotely
 from arraystore.copying.report import CopyCounter, CopyReport, Progress
 from arraystore.errors import (
     InvalidInputError,
@@ -33,6 +35,7 @@ from arraystore.errors import (
 )
 from arraystore.storage.counting import CountingStorage
 from arraystore.storage.protocol import BytesLike, Storage, holds
+from arraystore.storage.sharing import engine_for
 
 __all__ = ["clone_repository", "clone_repository_async"]
 
@@ -46,7 +49,12 @@ _SHOWN = 5
 
 
 def clone_repository(
-    source: Storage, target: Storage, *, verify: bool = True, progress: Progress | None = None
+    source: Storage,
+    target: Storage,
+    *,
+    verify: bool = True,
+    engine: EngineOption = "threads",
+    progress: Progress | None = None,
 ) -> CopyReport:
     """Copy a whole repository, with all branches, tags and history, to another storage, byte for byte.
 
@@ -67,8 +75,11 @@ def clone_repository(
     verify
         Whether to check in the end, before the clone can be opened, that everything is there that any of its
         snapshots needs: a garbage collection at the source may have deleted objects during the copy.
+    engine
+        Where chunks, manifests, transactions and checkpoints are copied: ``"threads"`` of this process, ``"spark"`` for
+        the executors of the active session, or an engine (`arraystore.spark.engine`).  Logs are copied by this process.
     progress
-        Called with a `CopyProgress` after each object.
+        Called with a `CopyProgress` after each object, or each task of an engine.
 
     Raises
     ------
@@ -81,24 +92,34 @@ def clone_repository(
     CopyIncompleteError
         If an object that the clone needs is missing or damaged at the source.
     """
-    return run(clone_repository_async(source, target, verify=verify, progress=progress))
+    work = clone_repository_async(source, target, verify=verify, engine=caller_engine(engine), progress=progress)
+    return run(work)
 
 
 async def clone_repository_async(
-    source: Storage, target: Storage, *, verify: bool = True, progress: Progress | None = None
+    source: Storage,
+    target: Storage,
+    *,
+    verify: bool = True,
+    engine: EngineOption = "threads",
+    progress: Progress | None = None,
 ) -> CopyReport:
     """Asynchronous twin of `clone_repository`."""
     if source.location == target.location:
         raise InvalidInputError(f"{source.location} cannot be cloned onto itself")
+    workers = engine_for(engine, source, target)
     return await _Clone(
-        CountingStorage(source, log=False), CountingStorage(target, log=False), CopyCounter(progress)
+        CountingStorage(source, log=False), CountingStorage(target, log=False), CopyCounter(progress), workers
     ).make(verify=verify)
 
 
 class _Clone:
     """Copies one repository."""
 
-    def __init__(self, source: CountingStorage, target: CountingStorage, counter: CopyCounter) -> None:
+    def __init__(
+        self, source: CountingStorage, target: CountingStorage, counter: CopyCounter, engine: Engine | None
+    ) -> None:
+        self._engine = engine
         self._source = source
         self._target = target
         self._counter = counter
@@ -130,7 +151,7 @@ class _Clone:
             counter.objects,
             counter.bytes,
             counter.skipped,
-            self._source.counts.total + self._target.counts.total,
+            self._source.counts.total + self._target.counts.total + counter.requests,
             {branch: last for branch, (_, last) in cut.ends.branches.items()},
             None if verified is None else verified.snapshots,
             tuple(counter.left_out),
@@ -215,11 +236,19 @@ class _Clone:
     async def _copy_objects(self, cut: ConsistentCut) -> None:
         """Copy the objects that records reference, which all existed when the cut was fixed."""
         self._counter.enter("chunks")
-        await self._copier.copy_prefix(_PACKS, checked=False)
+        await self._copy_prefix(_PACKS, checked=False)
         self._counter.enter("metadata")
         for prefix in _OBJECTS:
-            await self._copier.copy_prefix(prefix)
+            await self._copy_prefix(prefix, checked=True)
         await self._copier.copy_prefix(_HISTORY, lambda key: _within(key, self._id, cut.ends))
+
+    async def _copy_prefix(self, prefix: str, *, checked: bool) -> None:
+        if self._engine is None:
+            await self._copier.copy_prefix(prefix, checked=checked)
+        else:
+            missing = self._copier.missing(prefix)
+            places = self._source.inner, self._target.inner
+            await copy_remotely(self._engine, *places, missing, self._counter, checked=checked)
 
     async def _copy_logs(self, cut: ConsistentCut, *, one_by_one: bool) -> None:
         """Copy records in ascending order; one by one if the target may have readers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from arraystore._format.envelope import Kind, decode_object
 from arraystore._runtime.concurrency import ByteBudget, MiB, for_each
@@ -53,6 +53,17 @@ class ObjectCopier:
         absent: Callable[[str, BytesLike], None] | None = None,
     ) -> None:
         """Copy all objects that start with a prefix, but those that the target has in the same size."""
+        await self.copy(self.missing(prefix, wanted), checked=checked, at_a_time=at_a_time, absent=absent)
+
+    async def copy(
+        self,
+        objects: Iterable[ObjectInfo] | AsyncIterator[ObjectInfo],
+        *,
+        checked: bool,
+        at_a_time: int = _AT_A_TIME,
+        absent: Callable[[str, BytesLike], None] | None = None,
+    ) -> None:
+        """Copy objects."""
 
         async def copy(info: ObjectInfo) -> None:
             async with self._room.take(info.size):
@@ -67,9 +78,9 @@ class ObjectCopier:
                     absent(info.key, data)
                 self._counter.copied(info.size)
 
-        await for_each(self._missing(prefix, wanted), copy, at_a_time)
+        await for_each(objects, copy, at_a_time)
 
-    async def _missing(self, prefix: str, wanted: Callable[[str], bool] | None) -> AsyncIterator[ObjectInfo]:
+    async def missing(self, prefix: str, wanted: Callable[[str], bool] | None = None) -> AsyncIterator[ObjectInfo]:
         """List objects that the target lacks, by walking both sorted listings side by side."""
         there = _flat(self._target, prefix)
         at = await anext(there, None)

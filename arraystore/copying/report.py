@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
+
+from arraystore._runtime.engine import expect, unexpected
 
 __all__ = [
     "BranchCopyReport",
@@ -176,6 +179,8 @@ class CopyCounter:
     skipped: int = 0
     virtual: int = 0
     unchecked: int = 0
+    requests: int = 0
+    """Requests of workers; those of this process are counted by its storages."""
     left_out: list[LeftOut] = field(default_factory=list[LeftOut])
 
     def copied(self, size: int, objects: int = 1) -> None:
@@ -202,3 +207,23 @@ class CopyCounter:
         """Report the progress."""
         if self.progress is not None:
             self.progress(CopyProgress(self.stage, self.objects, self.bytes, self.skipped))
+
+    def counts(self) -> tuple[int, int, int, list[tuple[str, str]]]:
+        """Return what a worker has counted, as plain values for `add_counts`."""
+        return self.objects, self.bytes, self.skipped, [(item.key, item.reason) for item in self.left_out]
+
+    def add_counts(self, counts: Any) -> None:
+        """Add what a worker has counted, after checking that it is counts; raise `FormatError`."""
+        match counts:
+            case (int() as objects, int() as size, int() as skipped, tuple() as left_out):
+                expect(min(objects, size, skipped) >= 0, "counts of objects")
+            case _:
+                raise unexpected("counts of objects")
+        for item in left_out:
+            match item:
+                case (str() as key, str() as reason):
+                    self.leave_out(key, reason)
+                case _:
+                    raise unexpected("a list of objects that were left out")
+        self.skipped += skipped
+        self.copied(size, objects)

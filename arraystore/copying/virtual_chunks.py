@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from arraystore._chunks.virtual_source import VirtualSource
 from arraystore._commit.solvers import ConflictDetector
+from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node, NodeKind
+from arraystore._format.reference_batches import tasks_of
 from arraystore._format.references import VIRTUAL, References
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import array_info
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore._runtime.concurrency import MiB, bounded
+from arraystore._runtime.engine import Engine, EngineOption, caller_engine
+from arraystore._session.fork import ForkSession
 from arraystore._session.hierarchy import join
 from arraystore._session.listing import present_chunks, visible_nodes
+from arraystore._session.remote_forks import write_on_workers
 from arraystore._session.session import Session
 from arraystore.copying.report import CopyCounter, Progress
 from arraystore.errors import InvalidInputError, NodeNotFoundError, RebaseFailedError, SourceChangedError
+from arraystore.storage.sharing import engine_for
 
 __all__ = ["MaterializeReport", "materialize", "materialize_async"]
 
 _AT_ONCE = 16
 _STRETCH = 8 * MiB
 """Bytes of one source that are read at a time."""
+_TASK_BYTES = 64 * MiB
 _TRIES = 5
+
+AnySession = Session | ForkSession
+Batch = AsyncIterator[tuple[Node, References]]
+"""Arrays, and references to virtual chunks of each."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +71,7 @@ def materialize(
     batch_bytes: int = 1024 * MiB,
     message: str | None = None,
     dry_run: bool = False,
+    engine: EngineOption = "threads",
     progress: Progress | None = None,
 ) -> MaterializeReport:
     """Copy the virtual chunks of a branch into the repository, so that it needs their sources no longer.
@@ -81,8 +94,11 @@ def materialize(
         Message of the commits.
     dry_run
         Whether to count what would be copied, without reading sources.
+    engine
+        Where chunks are copied: ``"threads"`` of this process, ``"spark"`` for the executors of the active session, or
+        an engine (`arraystore.spark.engine`).  Batches are committed by this process.
     progress
-        Called with a `CopyProgress` after each chunk.
+        Called with a `CopyProgress` after each chunk, or each task of an engine.
 
     Raises
     ------
@@ -99,6 +115,7 @@ def materialize(
             batch_bytes=batch_bytes,
             message=message,
             dry_run=dry_run,
+            engine=caller_engine(engine),
             progress=progress,
         )
     )
@@ -112,11 +129,13 @@ async def materialize_async(
     batch_bytes: int = 1024 * MiB,
     message: str | None = None,
     dry_run: bool = False,
+    engine: EngineOption = "threads",
     progress: Progress | None = None,
 ) -> MaterializeReport:
     """Asynchronous twin of `materialize`."""
     if batch_bytes <= 0:
         raise InvalidInputError(f"batch_bytes={batch_bytes} must be > 0")
+    workers = engine_for(engine, repository.storage)
     path = group.strip("/")
     if dry_run:
         return await _count(await repository.readonly_session_async(branch), path)
@@ -124,7 +143,7 @@ async def materialize_async(
     while True:
         session = await repository.writable_session_async(branch)
         before = counter.objects, counter.bytes
-        if not await _copy_batch(session, path, batch_bytes, counter):
+        if not await _copy_batch(session, _batch(session, path, batch_bytes), workers, counter):
             return replace(report, chunks=counter.objects, bytes=counter.bytes)
         try:
             text = message or f"Copy {counter.objects - before[0]} virtual chunks of /{path}"
@@ -157,20 +176,28 @@ def _arrays(session: Session, path: str) -> Iterator[Node]:
             yield node
 
 
-async def _copy_batch(session: Session, path: str, batch_bytes: int, counter: CopyCounter) -> bool:
-    """Copy virtual chunks up to the size of a batch; return whether there was any."""
-    start = counter.bytes
-    copied = False
+async def _copy_batch(session: Session, batch: Batch, engine: Engine | None, counter: CopyCounter) -> bool:
+    """Copy virtual chunks of a batch; return whether there was any."""
+    before = counter.objects
+    if engine is not None:
+        await _copy_remotely(engine, session, batch, counter)
+    else:
+        async for node, references in batch:
+            await _copy(session, node, references, counter)
+    return counter.objects > before
+
+
+async def _batch(session: Session, path: str, batch_bytes: int) -> Batch:
+    """Yield arrays with virtual chunks, and references to these, up to the size of a batch."""
+    size = 0
     for node in list(_arrays(session, path)):
-        room = batch_bytes - (counter.bytes - start)
-        if copied and room <= 0:
+        if size >= batch_bytes:
             break
         references = await present_chunks(session.hierarchy, node)
-        rows = _within(references, room)
+        rows = _within(references, batch_bytes - size)
         if len(rows):
-            copied = True
-            await _copy(session, node, references, rows, counter)
-    return copied
+            size += int(references.length[rows].sum())
+            yield node, references.take(np.sort(rows))
 
 
 def _within(references: References, room: int) -> Int64s:
@@ -181,7 +208,8 @@ def _within(references: References, room: int) -> Int64s:
     return rows[: max(1, int(np.searchsorted(ends, room, side="right")))]
 
 
-async def _copy(session: Session, node: Node, references: References, rows: Int64s, counter: CopyCounter) -> None:
+async def _copy(session: AnySession, node: Node, references: References, counter: CopyCounter) -> None:
+    """Copy virtual chunks of an array."""
     reader = session.context.reader
     info = array_info(node.documents)
 
@@ -196,7 +224,28 @@ async def _copy(session: Session, node: Node, references: References, rows: Int6
             await session.hierarchy.set(join(node.path, info.key(cell)), memoryview(value))
             counter.copied(len(value))
 
-    await bounded(copy, _stretches(references, rows), _AT_ONCE)
+    await bounded(copy, _stretches(references), _AT_ONCE)
+
+
+_Task = list[tuple[Node, Manifest]]
+"""Nodes without layers, and virtual references of each."""
+
+
+async def _copy_chunks(fork: ForkSession, task: _Task) -> Any:
+    """Copy the chunks of a task; the work of a worker."""
+    counter = CopyCounter()
+    for node, manifest in task:
+        await _copy(fork, node, References.from_manifest(manifest), counter)
+    return counter.counts()
+
+
+async def _copy_remotely(engine: Engine, session: Session, batch: Batch, counter: CopyCounter) -> None:
+    async def without_layers() -> Batch:
+        async for node, references in batch:
+            yield replace(node, layers=()), references
+
+    tasks = tasks_of(without_layers(), _TASK_BYTES)
+    await write_on_workers(engine, session, _copy_chunks, tasks, "copying virtual chunks", counter.add_counts)
 
 
 @contextlib.contextmanager
@@ -208,8 +257,9 @@ def _naming(node: Node, cell: tuple[int, ...]) -> Iterator[None]:
         raise error.of_chunk(node.path, cell) from None
 
 
-def _stretches(references: References, rows: Int64s) -> Iterator[Int64s]:
-    """Cut rows into those that are read together: of one source, and of so many bytes."""
+def _stretches(references: References) -> Iterator[Int64s]:
+    """Cut references into those that are read together: of one source, and of so many bytes."""
+    rows = np.lexsort((references.offset, references.source))
     lengths, sources = references.length[rows], references.source[rows]
     place = (np.cumsum(lengths) - lengths) // _STRETCH
     cuts = np.flatnonzero((sources[1:] != sources[:-1]) | (place[1:] != place[:-1])) + 1

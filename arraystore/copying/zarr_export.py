@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from arraystore._chunks.reader import ChunkReader
+from arraystore._context import Context
+from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node, NodeKind
+from arraystore._format.reference_batches import tasks_of
 from arraystore._format.references import INLINE, VIRTUAL, References
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore._runtime.concurrency import ByteBudget, MiB, for_each
+from arraystore._runtime.engine import Engine, EngineOption, caller_engine
 from arraystore._session.hierarchy import join
 from arraystore._session.listing import present_chunks, visible_nodes
 from arraystore._session.session import Session
 from arraystore.copying.chunks import Stretch, read_stretch, stretches
 from arraystore.copying.errors import CopyTargetError
 from arraystore.copying.report import CopyCounter, Progress, TransferReport
-from arraystore.copying.zarr_locations import ZarrLocation, ZarrPlace, open_target
+from arraystore.copying.zarr_locations import ZarrLocation, ZarrPlace, open_target, place_for
 from arraystore.errors import NodeNotFoundError
 from arraystore.storage.protocol import BytesLike
+from arraystore.storage.sharing import engine_for
 
 __all__ = ["MARKER", "export_zarr", "export_zarr_async"]
 
@@ -43,6 +51,7 @@ def export_zarr(
     snapshot_id: str | None = None,
     group: str = "",
     overwrite: bool = False,
+    engine: EngineOption = "threads",
     progress: Progress | None = None,
 ) -> TransferReport:
     """Write a snapshot, or a part of it, as a plain Zarr hierarchy that any reader of Zarr can open.
@@ -63,8 +72,11 @@ def export_zarr(
         Path of the group or array to write; by default everything.
     overwrite
         Whether an existing Zarr hierarchy is deleted first.
+    engine
+        Where chunks are copied: ``"threads"`` of this process, ``"spark"`` for the executors of the active session, or
+        an engine (`arraystore.spark.engine`).  Documents are written by this process, last.
     progress
-        Called with a `CopyProgress` after each object.
+        Called with a `CopyProgress` after each object, or each task of an engine.
 
     Raises
     ------
@@ -82,6 +94,7 @@ def export_zarr(
             snapshot_id=snapshot_id,
             group=group,
             overwrite=overwrite,
+            engine=caller_engine(engine),
             progress=progress,
         )
     )
@@ -96,11 +109,16 @@ async def export_zarr_async(
     snapshot_id: str | None = None,
     group: str = "",
     overwrite: bool = False,
+    engine: EngineOption = "threads",
     progress: Progress | None = None,
 ) -> TransferReport:
     """Asynchronous twin of `export_zarr`."""
+    workers = engine_for(engine, repo.storage)
+    place = None if workers is None else place_for(workers, target)
     session = await repo.readonly_session_async(branch, tag=tag, snapshot_id=snapshot_id)
     export = _Export(session, open_target(target), group.strip("/"), CopyCounter(progress))
+    if workers is not None and place is not None:
+        export.remote = workers, place
     return await export.carry_out(overwrite=overwrite)
 
 
@@ -135,7 +153,7 @@ class _Export:
         self._location = place
         self._path = path
         self._counter = counter
-        self._resumed = False
+        self.remote: tuple[Engine, ZarrPlace] | None = None
 
     async def carry_out(self, *, overwrite: bool) -> TransferReport:
         """Write all chunks and documents."""
@@ -144,31 +162,43 @@ class _Export:
         nodes = [node for node in every if node.path == self._path or node.path.startswith(below)]
         if not nodes and self._path:
             raise NodeNotFoundError(f"there is nothing at {'/' + self._path!r} in snapshot {self._session.snapshot_id}")
-        self._resumed = await self._make_room(overwrite=overwrite)
+        resumed = await self._make_room(overwrite=overwrite)
         self._counter.enter("chunks")
-        chunks = files = 0
-        room = ByteBudget(_ROOM)
-
-        async def write(values: _Values) -> None:
-            async with room.take(values.size):
-                await self._write(values)
-
-        for node in nodes:
-            if node.kind == NodeKind.GROUP:
-                continue
-            references = await self._references(node)
-            await for_each(self._values(node, references), write, _AT_A_TIME)
-            if node.kind == NodeKind.FILE:
-                files += len(references)
-            else:
-                chunks += len(references)
+        counts: Counter[NodeKind] = Counter()
+        if self.remote is None:
+            writer = _ValueWriter(self._location, self._session.context.reader, self._path, resumed, self._counter)
+            async for node, references in self._values(nodes, counts):
+                await writer.write(node, references)
+        else:
+            await self._write_remotely(*self.remote, self._values(nodes, counts), resumed=resumed)
         self._counter.enter("documents")
         documents = await self._write_documents(nodes)
         await self._location.finish()
         if self._location.deletes:
             await self._location.delete([MARKER])
         counter = self._counter
+        chunks, files = counts[NodeKind.ARRAY], counts[NodeKind.FILE]
         return TransferReport(self._session.snapshot_id, documents, chunks, files, counter.bytes, counter.skipped)
+
+    async def _values(self, nodes: list[Node], counts: Counter[NodeKind]) -> AsyncIterator[tuple[Node, References]]:
+        """Yield arrays and files with the references of their chunks, and count these by kind of node."""
+        for node in nodes:
+            if node.kind != NodeKind.GROUP:
+                references = await self._references(node)
+                counts[node.kind] += len(references)
+                yield node, references
+
+    async def _write_remotely(
+        self, engine: Engine, place: ZarrPlace, values: AsyncIterator[tuple[Node, References]], *, resumed: bool
+    ) -> None:
+        async def without_layers() -> AsyncIterator[tuple[Node, References]]:
+            async for node, references in values:
+                yield replace(node, layers=()), references
+
+        work = _ExportChunks(self._session.context, place, self._path, resumed)
+        async with aclosing(engine.run(work, tasks_of(without_layers()), "exporting chunks")) as results:
+            async for result in results:
+                self._counter.add_counts(result)
 
     async def _references(self, node: Node) -> References:
         references = await present_chunks(self._session.hierarchy, node)
@@ -209,7 +239,36 @@ class _Export:
             )
         await self._location.delete(keys)
 
-    # -- writing --------------------------------------------------------------------------------------------
+    async def _write_documents(self, nodes: list[Node]) -> int:
+        """Write documents, those at the top last, so that a hierarchy that can be opened is complete."""
+        documents = list(_documents(nodes, len(join(self._path, "")))) or [("zarr.json", _EMPTY_GROUP)]
+        for key, data in sorted(documents, key=lambda item: -item[0].count("/")):
+            await self._location.put(key, data)
+            self._counter.copied(len(data))
+        return len(documents)
+
+
+class _ValueWriter:
+    """Writes the chunks of arrays, and files."""
+
+    def __init__(
+        self, place: ZarrLocation, reader: ChunkReader, path: str, resumed: bool, counter: CopyCounter
+    ) -> None:
+        self._location = place
+        self._reader = reader
+        self._path = path
+        self._resumed = resumed
+        self._counter = counter
+
+    async def write(self, node: Node, references: References) -> None:
+        """Write chunks of a node."""
+        room = ByteBudget(_ROOM)
+
+        async def write(values: _Values) -> None:
+            async with room.take(values.size):
+                await self._write(values)
+
+        await for_each(self._values(node, references), write, _AT_A_TIME)
 
     async def _values(self, node: Node, references: References) -> AsyncIterator[_Values]:
         """Cut the chunks of a node into groups that are read together, in the order of packs."""
@@ -236,22 +295,36 @@ class _Export:
             values = _select(values, left)
         if not values.rows:
             return
-        reader = self._session.context.reader
         if values.stretch is not None:
-            payloads = await read_stretch(reader.storage, values.stretch)
+            payloads = await read_stretch(self._reader.storage, values.stretch)
         else:
-            payloads = [await _read_other(reader, values.references, row) for row in values.rows]
+            payloads = [await _read_other(self._reader, values.references, row) for row in values.rows]
 
         await self._location.put_many(list(zip(values.keys, payloads, strict=True)))
         self._counter.copied(sum(map(len, payloads)), len(payloads))
 
-    async def _write_documents(self, nodes: list[Node]) -> int:
-        """Write documents, those at the top last, so that a hierarchy that can be opened is complete."""
-        documents = list(_documents(nodes, len(join(self._path, "")))) or [("zarr.json", _EMPTY_GROUP)]
-        for key, data in sorted(documents, key=lambda item: -item[0].count("/")):
-            await self._location.put(key, data)
-            self._counter.copied(len(data))
-        return len(documents)
+
+_Task = list[tuple[Node, Manifest]]
+"""Nodes without layers, and references to some of their chunks."""
+
+
+@dataclass(frozen=True)
+class _ExportChunks:
+    """Work of a task: some chunks are written to the target."""
+
+    context: Context
+    place: ZarrPlace
+    path: str
+    resumed: bool
+
+    async def __call__(self, task: _Task) -> Any:
+        counter = CopyCounter()
+        location = open_target(self.place)
+        writer = _ValueWriter(location, self.context.reader, self.path, self.resumed, counter)
+        for node, manifest in task:
+            await writer.write(node, References.from_manifest(manifest))
+        await location.finish()
+        return counter.counts()
 
 
 def _documents(nodes: list[Node], skip: int) -> Iterator[tuple[str, bytes]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from arraystore._commit.solvers import ConflictSolver
@@ -14,18 +15,28 @@ from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info, node_ty
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore._runtime.concurrency import ByteBudget, MiB, for_each
+from arraystore._runtime.engine import Engine, EngineOption, caller_engine, unexpected
+from arraystore._session.fork import ForkSession
 from arraystore._session.hierarchy import Hierarchy, join, split_document
 from arraystore._session.listing import visible_nodes
+from arraystore._session.remote_forks import write_on_workers
+from arraystore._session.session import Session
 from arraystore.copying.errors import CopyIncompleteError, CopyTargetError
 from arraystore.copying.report import CopyCounter, Progress, TransferReport
 from arraystore.copying.zarr_export import MARKER
-from arraystore.copying.zarr_locations import ZarrLocation, ZarrPlace, open_source
+from arraystore.copying.zarr_locations import ZarrLocation, ZarrPlace, open_source, place_for
 from arraystore.errors import InvalidInputError
+from arraystore.storage.sharing import engine_for
 
 __all__ = ["import_zarr", "import_zarr_async"]
 
 _AT_A_TIME = 32
 _ROOM = 64 * MiB
+_TASK_BYTES = 256 * MiB
+_TASK_VALUES = 2000
+_Value = tuple[str, int]
+"""Key and size of a value."""
+
 _GROUPS = {"zarr.json": b'{"zarr_format": 3, "node_type": "group", "attributes": {}}', ".zgroup": b'{"zarr_format": 2}'}
 
 
@@ -39,6 +50,7 @@ def import_zarr(
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
     rebase_with: ConflictSolver | None = None,
+    engine: EngineOption = "threads",
     progress: Progress | None = None,
 ) -> TransferReport:
     """Import a Zarr hierarchy, version 2 or 3, into a repository, in one commit.
@@ -61,8 +73,11 @@ def import_zarr(
         Whether existing nodes at the path may be replaced.
     rebase_with
         See `Session.commit`.
+    engine
+        Where chunks are copied: ``"threads"`` of this process, ``"spark"`` for the executors of the active session, or
+        an engine (`arraystore.spark.engine`).  The one commit is made by this process.
     progress
-        Called with a `CopyProgress` after each object.
+        Called with a `CopyProgress` after each object, or each task of an engine.
 
     Raises
     ------
@@ -83,6 +98,7 @@ def import_zarr(
             metadata=metadata,
             overwrite=overwrite,
             rebase_with=rebase_with,
+            engine=caller_engine(engine),
             progress=progress,
         )
     )
@@ -98,18 +114,27 @@ async def import_zarr_async(
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
     rebase_with: ConflictSolver | None = None,
+    engine: EngineOption = "threads",
     progress: Progress | None = None,
 ) -> TransferReport:
     """Asynchronous twin of `import_zarr`."""
+    workers = engine_for(engine, repo.storage)
     place = open_source(source)
     session = await repo.writable_session_async(branch)
     work = _Import(place, session.hierarchy, group.strip("/"), CopyCounter(progress))
     work.make_room(overwrite=overwrite)
-    await work.carry_out()
+    documents = await work.write_documents()
+    work.counter.enter("chunks")
+    if workers is None:
+        await work.values.take_over(work.listed(documents))
+    else:
+        await _import_remotely(workers, session, place_for(workers, source), work, documents)
     said = f"Import {place.name}" if message is None else message
     snapshot = await session.commit_async(said, metadata, rebase_with=rebase_with, allow_empty=True)
     counter = work.counter
-    return TransferReport(snapshot, work.documents, work.chunks, work.files, counter.bytes, 0, tuple(counter.left_out))
+    return TransferReport(
+        snapshot, work.documents, work.values.chunks, work.values.files, counter.bytes, 0, tuple(counter.left_out)
+    )
 
 
 class _Import:
@@ -118,26 +143,27 @@ class _Import:
     def __init__(self, place: ZarrLocation, hierarchy: Hierarchy, path: str, counter: CopyCounter) -> None:
         self._location = place
         self._hierarchy = hierarchy
-        self._path = path
-        self.documents = self.chunks = self.files = 0
+        self.path = path
+        self.documents = 0
         self.counter = counter
+        self.values = _Values(place, hierarchy, path, counter)
 
     def make_room(self, *, overwrite: bool) -> None:
         """Delete the node at the path, or refuse to."""
-        below = join(self._path, "")
-        nodes = visible_nodes(self._hierarchy, self._path)
-        there = next((n for n in nodes if n.path == self._path or n.path.startswith(below)), None)
+        below = join(self.path, "")
+        nodes = visible_nodes(self._hierarchy, self.path)
+        there = next((n for n in nodes if n.path == self.path or n.path.startswith(below)), None)
         if there is None:
             return
         if not overwrite:
             raise CopyTargetError(
-                f"a node exists at {'/' + self._path!r} already: {'/' + there.path!r}, for instance. Import to "
+                f"a node exists at {'/' + self.path!r} already: {'/' + there.path!r}, for instance. Import to "
                 "another group, or pass overwrite=True to replace it"
             )
-        self._hierarchy.delete_prefix(self._path)
+        self._hierarchy.delete_prefix(self.path)
 
-    async def carry_out(self) -> None:
-        """Write all nodes and chunks, and count documents, chunks and files."""
+    async def write_documents(self) -> dict[str, bytes]:
+        """Write all nodes, and return their documents as the source has them."""
         self.counter.enter("documents")
         documents = await self._documents()
         makers = [key for key in documents if key.rpartition("/")[2] in _GROUPS or key.endswith(".zarray")]
@@ -147,19 +173,12 @@ class _Import:
         kept = _without_consolidated(documents)
         self.documents = len(kept)
         for key, data in sorted(kept.items(), key=lambda item: _rank(item[0])):
-            self._hierarchy.set_sync(join(self._path, key), memoryview(data))
+            self._hierarchy.set_sync(join(self.path, key), memoryview(data))
             self.counter.copied(len(data))
-        self.counter.enter("chunks")
-        room = ByteBudget(_ROOM)
-
-        async def take_over(item: tuple[str, int]) -> None:
-            async with room.take(item[1]):
-                await self._take_over(*item)
-
-        await for_each(self._values(documents), take_over, _AT_A_TIME)
+        return documents
 
     def _make_groups_above(self, name: str) -> None:
-        for above in reversed(list(ancestors(self._path))):
+        for above in reversed(list(ancestors(self.path))):
             if self._hierarchy.node(above) is None:
                 self._hierarchy.set_sync(join(above, name), memoryview(_GROUPS[name]))
 
@@ -192,7 +211,7 @@ class _Import:
             for key in [] if data is None else _consolidated(bytes(data)):
                 yield key
 
-    async def _values(self, documents: dict[str, bytes]) -> AsyncIterator[tuple[str, int]]:
+    async def listed(self, documents: dict[str, bytes]) -> AsyncIterator[tuple[str, int]]:
         """List keys that are not documents; where keys cannot be listed, every chunk that may exist."""
         if self._location.listable:
             async for key, size in self._location.entries():
@@ -205,14 +224,33 @@ class _Import:
                 for relative in _all_chunks(name, document):
                     yield join(path, relative), MiB
 
-    # -- taking it over -------------------------------------------------------------------------------------
+
+class _Values:
+    """Takes over chunks and other values that are not documents."""
+
+    def __init__(self, place: ZarrLocation, hierarchy: Hierarchy, path: str, counter: CopyCounter) -> None:
+        self._location = place
+        self._hierarchy = hierarchy
+        self._path = path
+        self._counter = counter
+        self.chunks = self.files = 0
+
+    async def take_over(self, items: Iterable[_Value] | AsyncIterator[_Value]) -> None:
+        """Write values to the hierarchy."""
+        room = ByteBudget(_ROOM)
+
+        async def take_over(item: _Value) -> None:
+            async with room.take(item[1]):
+                await self._take_over(*item)
+
+        await for_each(items, take_over, _AT_A_TIME)
 
     async def _take_over(self, key: str, size: int) -> None:
         full = join(self._path, key)
         chunk = self._hierarchy.chunk(full)
         is_chunk = chunk is not None and chunk[0].info is not None
         if chunk is not None and is_chunk and not chunk[0].inside(chunk[1]):
-            self.counter.leave_out(key, f"chunk {chunk[1]} is outside of the grid {chunk[0].grid} of its array")
+            self._counter.leave_out(key, f"chunk {chunk[1]} is outside of the grid {chunk[0].grid} of its array")
             return
         data = await self._location.get(key, size)
         if data is None:
@@ -224,7 +262,48 @@ class _Import:
         await self._hierarchy.set(full, memoryview(data))
         self.chunks += is_chunk
         self.files += not is_chunk
-        self.counter.copied(len(data))
+        self._counter.copied(len(data))
+
+
+@dataclass(frozen=True)
+class _ImportValues:
+    """Work of a task: some values are written through a fork."""
+
+    place: ZarrPlace
+    path: str
+
+    async def __call__(self, fork: ForkSession, task: list[_Value]) -> Any:
+        counter = CopyCounter()
+        values = _Values(open_source(self.place), fork.hierarchy, self.path, counter)
+        await values.take_over(task)
+        return values.chunks, values.files, counter.counts()
+
+
+async def _import_remotely(
+    engine: Engine, session: Session, place: ZarrPlace, work: _Import, documents: dict[str, bytes]
+) -> None:
+    async def tasks() -> AsyncIterator[list[_Value]]:
+        task: list[_Value] = []
+        size = 0
+        async for item in work.listed(documents):
+            task.append(item)
+            size += item[1]
+            if size >= _TASK_BYTES or len(task) == _TASK_VALUES:
+                yield task
+                task, size = [], 0
+        if task:
+            yield task
+
+    def take(report: Any) -> None:
+        match report:
+            case (int() as chunks, int() as files, counts) if min(chunks, files) >= 0:
+                work.counter.add_counts(counts)
+                work.values.chunks += chunks
+                work.values.files += files
+            case _:
+                raise unexpected("counts of values")
+
+    await write_on_workers(engine, session, _ImportValues(place, work.path), tasks(), "importing chunks", take)
 
 
 def _rank(key: str) -> tuple[int, str, bool]:

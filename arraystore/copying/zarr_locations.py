@@ -14,16 +14,18 @@ import zarr
 from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import ZipStore
+from zarr.storage import MemoryStore, ZipStore
 
 from arraystore._runtime.concurrency import for_each
+from arraystore._runtime.engine import Engine
 from arraystore.copying.errors import CopyError
 from arraystore.errors import InvalidInputError, ObjectNotFoundError
 from arraystore.storage.keys import check_key
 from arraystore.storage.protocol import BytesLike, Storage
+from arraystore.storage.sharing import check_shared
 from arraystore.storage.urls import fsspec_storage, storage_from_url
 
-__all__ = ["ZarrLocation", "ZarrPlace", "open_source", "open_target"]
+__all__ = ["ZarrLocation", "ZarrPlace", "open_source", "open_target", "place_for"]
 
 T = TypeVar("T")
 
@@ -247,6 +249,22 @@ def open_target(place: ZarrPlace) -> ZarrLocation:
     if os.path.isfile(text):
         raise InvalidInputError(f"{text} is a file: the target of an export must be a directory")
     return _DirectoryLocation(text)
+
+
+def place_for(engine: Engine, place: ZarrPlace) -> ZarrPlace:
+    """Return a location as the workers of an engine open it; raise `InvalidInputError` if they cannot."""
+    if isinstance(place, str | os.PathLike):
+        text = os.fspath(place)
+        return text if "://" in text else os.path.abspath(text)
+    if isinstance(place, Storage):
+        check_shared(place, engine.workers, engine.dumps)
+        return place
+    store = place.store if isinstance(place, zarr.Group) else place
+    if isinstance(store, MemoryStore):
+        raise InvalidInputError(
+            f"{store} is memory of this process, which {engine.workers} cannot access: name a path, a URL or a storage"
+        )
+    return place
 
 
 def _open(place: Storage | Store | zarr.Group) -> ZarrLocation:
