@@ -37,12 +37,14 @@ proof: $(VENV)/.with-dev ## Search on with fresh seeds, for MINUTES
 
 bench: $(VENV)/.with-bench ## Measure users' work against the peers and renew docs/performance.md
 	$(BIN)/python -m benchmarks.speed $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.summary
 
 bench-check: $(VENV)/.with-dev ## Check requests, bytes and Python calls of hot paths, without timing anything
 	$(BIN)/python -m pytest tests/benchmarks/test_counts.py tests/session/test_region_costs.py $(PYTEST_ARGS)
 
 bench-all: $(VENV)/.with-bench java ## Measure everything else and renew docs/benchmarks.md
 	JAVA_HOME="$$(tools/find_java.sh)" $(BIN)/python -m benchmarks $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.summary
 
 lint: $(VENV)/.with-dev ## Check style and types
 	$(BIN)/ruff check .
@@ -80,7 +82,7 @@ java:
 
 $(VENV)/.with-%: $(VENV)/.created pyproject.toml
 	@echo "Installing arraystore[$*] into $(VENV) (the first time takes a minute or two) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]" || { \
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable ".[$*]" || { \
 	    echo "The installation failed: the lines above say why.  It needs access to a Python package index;" \
 	         "behind a proxy or a mirror, configure pip (PIP_INDEX_URL, PIP_PROXY, PIP_CERT)." >&2; exit 1; }
 	@touch $@

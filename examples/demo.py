@@ -183,6 +183,14 @@ def draw(console: Console) -> None:
     console.print(f"drawn in {time.perf_counter() - began:.2f} s")
 
 
+def command_line() -> str:
+    """Return what to type for the command, which is on the path only where its environment is active."""
+    beside = Path(sys.executable).with_name("arraystore")
+    if shutil.which("arraystore") or not beside.exists():
+        return "arraystore"
+    return str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)
+
+
 def show_places(console: Console, seconds: float) -> None:
     """Where to look further."""
     heading(console, f"Done in {seconds:.0f} s. Where things are")
@@ -191,8 +199,9 @@ def show_places(console: Console, seconds: float) -> None:
     table = plain_table("what", "where")
     table.add_row("picture", str(PICTURE))
     table.add_row("repository", f"{REPOSITORY} ({len(files)} objects, {size})")
-    table.add_row("its history", f"arraystore log {REPOSITORY}")
+    table.add_row("its history", f"{command_line()} log {REPOSITORY}")
     table.add_row("in Python", f'arraystore.Repository.open(arraystore.local_filesystem_storage("{REPOSITORY}"))')
+    table.add_row("what next", "docs/tutorial.md: from nothing to your own data")
     console.print(table)
 
 

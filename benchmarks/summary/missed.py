@@ -1,0 +1,151 @@
+"""Why bars were missed: a cause for each of them, and none for a bar that is met."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.results import CaseResult
+from benchmarks.speed.bars import Verdict
+
+__all__ = ["CAUSES", "Cause", "Missed", "explained", "missed_bars"]
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A bar that was missed."""
+
+    what: str
+    """Its work, and whom it is measured against."""
+    ratio: str
+    bar: str
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why some bars were missed."""
+
+    pattern: str
+    """Regular expression of the bars' `Missed.what`."""
+    work: str
+    why: str
+
+
+CAUSES = (
+    Cause(
+        r"8 maps of 16 MiB, zstd: write",
+        "zstd chunks of 16 MiB: write",
+        "compressed on one thread: the floor of one thread takes 0.90 of the time, peers with two threads half of it",
+    ),
+    Cause(
+        r"(8,192 chunks of 16 KiB|2,048 chunks of 64 KiB|96 maps of 1 MiB), zstd: write",
+        "zstd chunks of 16 KiB to 1 MiB: write",
+        "spread over both cores already (one thread takes 1.4 to 1.6 times as long); the rest was not profiled",
+    ),
+    Cause(
+        r"96 maps of 1 MiB, zstd: read",
+        "zstd chunks of 1 MiB: read",
+        "`session.read` takes 0.72 of the time and zarrs 0.63, so most of it is the way through `zarr.Array`",
+    ),
+    Cause(
+        r"2,048 chunks of 64 KiB, raw: read",
+        "raw chunks of 64 KiB through `zarr.Array`: read",
+        "`session.read` takes a fifth and is the fastest of all: what is slow is the way through `zarr.Array`",
+    ),
+    Cause(
+        r"96 maps of 1 MiB, raw|8 maps of 16 MiB, raw|1024 KiB chunks, tmpfs",
+        "raw chunks of 1 MiB and more on a file system in memory",
+        "the system call that copies the bytes, in the caller's thread, and the checksum; the peers write in other "
+        "threads and check nothing; on a disk the bars are met",
+    ),
+    Cause(
+        r"64 KiB chunks, tmpfs",
+        "raw chunks of 64 KiB with the commit on a file system in memory",
+        "half of the time is Zarr's own; the rest is a copy into the pack, and the write of the pack",
+    ),
+    Cause(
+        r"a point through",
+        "a point through 10,000 chunks, again",
+        "the way through `zarr.Array`; `session.read` takes 0.7 of TensorStore's time",
+    ),
+    Cause(
+        r"random 32³ crops",
+        "random crops",
+        "a crop is a call of 0.9 ms in Python (1.4 through `zarr.Array`); TensorStore's is C++ and takes 0.3, and less "
+        "than 0.1 in a batch of 400",
+    ),
+    Cause(
+        r"time steps appended",
+        "a time step to 50 variables",
+        "a quarter of Icechunk's time was aimed at; what is left was not profiled",
+    ),
+    Cause(
+        r"200 variables: xr.open_zarr",
+        "opening 200 variables by xarray's engine of Zarr",
+        "Zarr decodes the metadata of each array, whichever store it is in; within the spread of the rounds",
+    ),
+    Cause(
+        r"200 variables: backfill",
+        "a value written to each of 200 variables",
+        "within the spread of the rounds: 8.3 to 12.4 ms, Icechunk's 8.5 to 20.6",
+    ),
+    Cause(
+        r"S3, 25 ms: 64 maps of 1 MiB, raw: write",
+        "chunks of 1 MiB written to S3",
+        "a request for each chunk, as all contenders send, and one for the commit; within the spread of the rounds",
+    ),
+    Cause(
+        r"one reference a file",
+        "a million references, one URL each",
+        "half of the time joins, encodes and cuts a million Python strings, the rest compresses the suffixes of URLs",
+    ),
+    Cause(
+        r"bank, 10 processes",
+        "money moved between accounts by ten processes",
+        "server and processes share two cores; most of the time goes into attempts that lose and are made again",
+    ),
+    Cause(
+        r"write_dataframe|read_dataframe",
+        "DataFrames of Spark",
+        "both take the same route: shuffle, Arrow, a Python process for each task; ours also looks for nulls, "
+        "duplicates and rows out of bounds, and bounds memory",
+    ),
+    Cause(
+        r"write_regions",
+        "regions written by Spark's tasks",
+        "a job whose tasks do nothing takes half of the time already, and is the same for both",
+    ),
+)
+"""What profiles and the other figures of the same run say; where nobody has looked, they say so."""
+
+
+def missed_bars(results: Iterable[CaseResult], verdicts: Iterable[Verdict]) -> list[Missed]:
+    """Return all bars that were missed."""
+    found = [
+        Missed(f"{each.what} ({each.ours} against {each.peer})", f"{each.ratio:.2f}", f"≤ {each.limit:g}")
+        for each in verdicts
+        if not each.met
+    ]
+    for result in results:
+        found += [Missed(bar.what, bar.ratio, bar.bar) for bar in result.bars if not bar.met]
+    return found
+
+
+def explained(missed: Sequence[Missed]) -> list[tuple[Cause, list[Missed]]]:
+    """Return each cause with its bars: the first cause that fits a bar counts.
+
+    Raises
+    ------
+    SystemExit
+        If a bar has no cause, or a cause no bar.
+    """
+    found: dict[Cause, list[Missed]] = {cause: [] for cause in CAUSES}
+    for each in missed:
+        cause = next((cause for cause in CAUSES if re.search(cause.pattern, each.what)), None)
+        if cause is None:
+            raise SystemExit(f"benchmarks/summary/missed.py does not say why this bar was missed: {each.what}")
+        found[cause].append(each)
+    if idle := [cause.work for cause, bars in found.items() if not bars]:
+        raise SystemExit(f"benchmarks/summary/missed.py explains what is not missed any more: {', '.join(idle)}")
+    return list(found.items())
