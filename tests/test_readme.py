@@ -9,6 +9,9 @@ import pytest
 
 from arraystore import in_memory_storage
 from arraystore.storage import CountingStorage
+from benchmarks.speed.contenders import ICECHUNK, OURS_ZARR
+from benchmarks.speed.page import kept
+from benchmarks.speed.rows import rows_of
 from tests.commit.support import DistantStorage, create_repository, put_number
 
 ROOT = Path(__file__).parents[1]
@@ -34,6 +37,14 @@ def test_a_link_of_the_readme_leads_to_a_file(link: str) -> None:
 def test_a_figure_of_the_readme_is_on_the_page_that_explains_it(page: str, text: str) -> None:
     assert text in (ROOT / page).read_text()
     assert set(re.findall(r"\d[\d,]+", text)) <= set(re.findall(r"\d[\d,]+", README))
+
+
+def test_the_timing_that_a_peer_wins_is_that_of_the_speed_table() -> None:
+    cells = next(row for row in README.splitlines() if row.startswith("| write 16 MiB chunks")).split("|")
+    (line,) = (line for line in rows_of(kept()) if (line.workload, line.part) == ("16384k-zstd", "write"))
+    shown = [line.ratios[name] for name in (OURS_ZARR, ICECHUNK, "zarr directory", "zarr directory, fused")]
+    assert re.findall(r"\d\.\d+", "".join(cells[2:])) == [f"{ratio:.2f}" for ratio in shown]
+    assert line.ratios[ICECHUNK] < 1
 
 
 def test_a_small_commit_is_one_request() -> None:
