@@ -19,6 +19,7 @@ from arraystore._format.columns import (
 )
 from arraystore._format.layer import LARGEST_SHIFT, Attachment, Layer, Placement
 from arraystore._format.manifest import MAX_REFERENCES
+from arraystore._format.types import Int64s
 from arraystore._format.wire import read_ids, read_tuple
 from arraystore.errors import FormatError
 
@@ -74,12 +75,14 @@ def decode_layers(name: str, value: Any) -> list[Layer]:
     attached = _attachments(name, branch, branches, sequences, indices, int((place == Placement.ATTACHMENT).sum()))
     moves = int(ndims[(flag & _SHIFTED) != 0].sum())
     shift = iter(from_zigzag(decode_column(f"{name}: shifts", shifts, moves, 2 * LARGEST_SHIFT)).tolist())
-    low = iter(decode_column(f"{name}: lows", lows, bounds, MAX_VOLUME - 1).tolist())
-    side = iter(decode_column(f"{name}: sides", sides, bounds, MAX_VOLUME).tolist())
-    reference_counts = decode_column(f"{name}: counts", counts, count, MAX_REFERENCES).tolist()
+    low = decode_column(f"{name}: lows", lows, bounds, MAX_VOLUME - 1)
+    side = decode_column(f"{name}: sides", sides, bounds, MAX_VOLUME)
+    reference_counts = decode_column(f"{name}: counts", counts, count, MAX_REFERENCES)
+    boxes = _boxes(name, ndims, low, side, reference_counts)
     layers: list[Layer] = []
-    for identifier, ndim, bits, references in zip(ids, ndims.tolist(), flag.tolist(), reference_counts, strict=True):
-        box = _box(name, list(islice(low, ndim)), list(islice(side, ndim)), references)
+    for identifier, ndim, bits, references, box in zip(
+        ids, ndims.tolist(), flag.tolist(), reference_counts.tolist(), boxes, strict=True
+    ):
         placement = bits & _PLACE
         layers.append(
             Layer(
@@ -95,12 +98,29 @@ def decode_layers(name: str, value: Any) -> list[Layer]:
     return layers
 
 
-def _box(name: str, low: list[int], side: list[int], count: int) -> Box:
-    high = tuple([start + length for start, length in zip(low, side, strict=True)])
-    box = Box(tuple(low), high)
-    if not 0 < count <= box.volume <= MAX_VOLUME or any(h > MAX_VOLUME for h in high):
-        raise FormatError(name, f"a layer has {count} references in a box of {box.volume} cells")
-    return box
+def _boxes(name: str, ndims: Int64s, low: Int64s, side: Int64s, counts: Int64s) -> Iterator[Box]:
+    """Yield the box of each layer; raises `FormatError` unless each has as many references as it has room for."""
+    volumes = _volumes(ndims, side)
+    wrong = (counts < 1) | (counts > volumes)
+    if bool(wrong.any()):
+        at = int(wrong.argmax())
+        raise FormatError(name, f"a layer has {counts[at]} references in a box of {volumes[at]} cells")
+    if bool((low > MAX_VOLUME - side).any()):
+        raise FormatError(name, f"the bounds of a layer must be <= {MAX_VOLUME}")
+    lows, highs = iter(low.tolist()), iter((low + side).tolist())
+    return (Box(tuple(islice(lows, ndim)), tuple(islice(highs, ndim))) for ndim in ndims.tolist())
+
+
+def _volumes(ndims: Int64s, side: Int64s) -> Int64s:
+    """Return the cells of boxes, and 0 for those with more than can be numbered."""
+    volumes = np.ones(len(ndims), dtype=np.int64)
+    first = np.cumsum(ndims) - ndims
+    for axis in range(int(ndims.max(initial=0))):
+        has = ndims > axis
+        along = side[first[has] + axis]
+        before = volumes[has]
+        volumes[has] = np.where(before <= MAX_VOLUME // np.maximum(along, 1), before * along, 0)
+    return volumes
 
 
 def _attachments(

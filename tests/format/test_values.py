@@ -207,6 +207,42 @@ def test_a_table_of_layers_decodes_to_what_it_was(layers: list[Layer]) -> None:
     assert decode_layers("test", through_msgpack(encode_layers(layers))) == layers
 
 
+_MOST = (1 << 63) - 1
+
+
+@pytest.mark.parametrize(
+    ("low", "side", "count"),
+    [
+        ((0, 0), (2, 3), 7),
+        ((0,), (3,), 0),
+        ((0, 0), (3, 0), 1),
+        ((0, 0), (1 << 32, 1 << 32), 1),
+        ((0, 0, 0), (1 << 32, 1 << 32, 4), 1),
+        ((1,), (_MOST,), 1),
+        ((_MOST - 1,), (2,), 1),
+    ],
+)
+def test_a_layer_whose_box_cannot_be_is_refused_in_a_table_of_many(
+    low: tuple[int, ...], side: tuple[int, ...], count: int
+) -> None:
+    sound = [Layer(bytes([n]) * 12, v.Box((0,), (n + 1,)), 1) for n in range(2)]
+    high = tuple(a + b for a, b in zip(low, side, strict=True))
+    wrong = Layer(bytes([9]) * 12, v.Box(low, high), count)
+    with pytest.raises(FormatError, match="layer"):
+        decode_layers("test", through_msgpack(encode_layers([sound[0], wrong, sound[1]])))
+
+
+def test_the_largest_boxes_of_layers_are_read() -> None:
+    boxes = [
+        v.Box((), ()),
+        v.Box((0,), (_MOST,)),
+        v.Box((_MOST - 1,), (_MOST,)),
+        v.Box((0, 5), (1 << 31, (1 << 31) + 5)),
+    ]
+    layers = [Layer(bytes([n]) * 12, box, 1) for n, box in enumerate(boxes)]
+    assert decode_layers("test", through_msgpack(encode_layers(layers))) == layers
+
+
 @given(v.logs())
 def test_a_transaction_log_decodes_to_what_it_was(log: TransactionLog) -> None:
     assert decode_transaction("test", encode_transaction("test", log)) == log
