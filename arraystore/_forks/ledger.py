@@ -18,6 +18,7 @@ from arraystore.errors import UnmergedForksWarning
 if TYPE_CHECKING:
     from arraystore._forks.uncommitted import UncommittedView
     from arraystore._format.fork_payload import ForkChanges
+    from arraystore._format.ids import ForkId
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -83,10 +84,14 @@ class ForkLedger:
             if issued.fork is not None and issued.fork() is fork:
                 del self.issued[epoch]
 
-    def settle(self, forks: Iterable[ForkChanges]) -> None:
-        """Drop forks that were merged."""
+    def settle(self, forks: Iterable[ForkChanges], owner: ForkId | None = None) -> None:
+        """Drop forks that were merged into `owner`, None for the session; forks are numbered as those of the owner."""
         for fork in forks:
-            self.issued.pop(fork.epoch, None)
+            issuer = fork.parents[-1][0] if fork.parents else None
+            if issuer == owner:
+                self.issued.pop(fork.epoch, None)
+            elif (issued := self.issued.get(fork.epoch)) is not None:
+                issued.sent = False  # a fork of it came back in its place; what it holds here may still get lost
 
 
 def warn_of_unmerged(ledger: ForkLedger, owner: str = "session", target: str = "this commit") -> None:

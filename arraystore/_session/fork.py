@@ -33,6 +33,7 @@ from arraystore._log.loading import Tip
 from arraystore._runtime import run
 from arraystore._session.base import Isolation, SessionBase, SessionState, pack_writer
 from arraystore._session.pickling import SnapshotLocator, forget_live, keep_live, live_session
+from arraystore._session.unavailable import UnavailableSession, opened_or_unavailable
 from arraystore.errors import ArrayStoreError, InvalidInputError, MergeConflictError, ReadOnlyError, SessionStateError
 
 _AT_ONCE = 64
@@ -102,7 +103,7 @@ class ForkSession(SessionBase):
         """Begin without changes, keeping the read set, since earlier reads may decide later writes."""
         keep_live(self._id, self)
         self._ledger = ForkLedger()
-        self._covered: set[int] = set()
+        self._covered: set[Lineage] = set()
         self._show(ChangeSet(self._tip.state, pack_writer(self.context)), self.hierarchy.reads)
 
     def _show(self, changes: ChangeSet | None, reads: ReadSet | None) -> None:
@@ -156,9 +157,9 @@ class ForkSession(SessionBase):
         return encode_changes(replace(payload, forks=(*payload.forks, *self._covered_forks())))
 
     def _covered_forks(self) -> Iterator[ForkChanges]:
-        """Yield forks of the session that were merged into this fork, for the session not to wait for them."""
-        for epoch in self._covered - {self._lineage.epoch}:
-            yield ForkChanges(ForkId(self.context.environment.new_id()), epoch, 1)
+        """Yield forks of others that were merged into this fork, for these not to wait for them."""
+        for line in self._covered - {self._lineage}:
+            yield ForkChanges(ForkId(self.context.environment.new_id()), line.epoch, 1, parents=line.parents)
 
     def _noted(self) -> bytes:
         """Return the encoded read set; empty if reads are not tracked."""
@@ -260,8 +261,9 @@ class ForkSession(SessionBase):
 
     def _note_merged(self, payloads: Sequence[ChangePayload]) -> None:
         forks = [fork for payload in payloads for fork in payload.forks]
-        self._covered.update(fork.epoch for fork in forks)
-        self._covered.add(self._lineage.epoch)
+        others = (fork for fork in forks if ForkId(self._id) not in dict(fork.parents))
+        self._covered.update(Lineage(self._lineage.session, fork.epoch, fork.parents) for fork in others)
+        self._covered.add(self._lineage)
         self._lineage = self._lineage.after_merging(forks)
 
 
@@ -279,12 +281,16 @@ class PickledFork:
     written: bytes
     """Payload of its own changes; empty for none."""
 
-    def open(self) -> ForkSession:
+    def open(self) -> ForkSession | UnavailableSession:
         """Return a fork of its own."""
+        return opened_or_unavailable(self.load, (PickledFork.open, (self,)))
+
+    def load(self) -> ForkSession:
+        """Return a fork of its own; raises the error of a snapshot that cannot be loaded."""
         return self._at(self.locator.load())
 
     async def open_async(self) -> ForkSession:
-        """Asynchronous twin of `open`."""
+        """Asynchronous twin of `load`."""
         return self._at(await self.locator.load_async())
 
     def _at(self, tip: Tip) -> ForkSession:
@@ -296,7 +302,7 @@ class PickledFork:
             fork.hierarchy.reads.update(ReadSet.decode("reads of a pickled fork", self.reads))
         if self.written:
             payload = decode_payload(self.written)
-            fork._covered = {each.epoch for each in payload.forks}
+            fork._covered = {Lineage(payload.session, each.epoch, each.parents) for each in payload.forks}
             apply_payloads(fork.hierarchy.writable(), [payload], Merged())
             fork.hierarchy.forget()
         return fork
@@ -312,14 +318,18 @@ class ForkOfStore:
         return open_fork_of_store, (self.fork._id, run(self.fork._parts_to_read()))
 
 
-def open_fork_of_store(identifier: bytes, parts: PickledFork) -> ForkSession:
+def open_fork_of_store(identifier: bytes, parts: PickledFork) -> ForkSession | UnavailableSession:
     """Return the same fork in its own process, or a read-only copy with its changes in another."""
     live = live_session(identifier)
     if isinstance(live, ForkSession):
         return live
-    copy = parts.open()
-    copy._state = SessionState.COPY
-    return copy
+
+    def open_copy() -> ForkSession:
+        copy = parts.load()
+        copy._state = SessionState.COPY
+        return copy
+
+    return opened_or_unavailable(open_copy, (open_fork_of_store, (identifier, parts)))
 
 
 async def issue_fork(session: SessionBase, ledger: ForkLedger) -> ForkSession:
@@ -377,14 +387,25 @@ def _merge_payloads(session: SessionBase, ledger: ForkLedger, payloads: Sequence
     if reads is not None:
         noted = [ReadSet.decode(PAYLOAD, fork.reads) for payload in decoded for fork in payload.forks if fork.reads]
     if isinstance(session, ForkSession):
-        ledger.settle(apply_payloads(changes, session._number(decoded), ledger.merged, on_overlap))
+        merged = apply_payloads(changes, session._number(decoded), ledger.merged, on_overlap)
+        ledger.settle(merged, ForkId(session._id))
         session._note_merged(decoded)
     else:
-        ledger.settle(apply_payloads(changes, decoded, ledger.merged, on_overlap))
+        merged = apply_payloads(changes, decoded, ledger.merged, on_overlap)
+        ledger.settle(merged)
+    _settle_at_issuers(merged)
     for reads_of_fork in noted:
         assert reads is not None
         reads.update(reads_of_fork)
     session.hierarchy.forget()
+
+
+def _settle_at_issuers(forks: Iterable[ForkChanges]) -> None:
+    """Drop merged forks from the ledgers of the forks of this process that have issued them."""
+    for fork in forks:
+        issuer, number = fork.parents[-1] if fork.parents else (b"", 0)
+        if isinstance(live := live_session(issuer), ForkSession):
+            live._ledger.issued.pop(number, None)
 
 
 def forks_in(forks: Iterable[Any]) -> Iterator[ForkSession | bytes]:

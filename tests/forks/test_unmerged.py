@@ -11,7 +11,7 @@ import pytest
 
 import arraystore as ars
 from arraystore.errors import UnmergedForksWarning
-from tests.forks.support import counted, fill
+from tests.forks.support import counted, fill, values
 
 
 @pytest.fixture
@@ -88,3 +88,55 @@ def test_discarding_forgets_the_forks_of_what_is_discarded(session: ars.Session)
         warnings.simplefilter("error")
         session.commit("work of forks", allow_empty=True)
     del kept
+
+
+def test_a_fork_with_changes_is_reported_though_a_fork_of_it_was_merged_into_the_session(session: ars.Session) -> None:
+    fork = session.fork()
+    fill(fork, 0, 2)
+    second = fork.fork()
+    fill(second, 1, 2)
+    session.merge(second)
+    with pytest.warns(UnmergedForksWarning, match="1 fork of this session"):
+        session.commit("without what the first fork wrote")
+
+
+@pytest.mark.parametrize("travels", [False, True])
+def test_a_fork_of_a_fork_that_was_merged_into_the_session_is_missed_by_nobody(
+    session: ars.Session, travels: bool
+) -> None:
+    fork = session.fork()
+    second = fork.fork()
+    fill(second, 1, 2)
+    session.merge(pickle.loads(pickle.dumps(second)) if travels else second)
+    fill(fork, 0, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session.merge(fork.changes())
+        session.commit("both")
+    assert values(session)[:3] == [2, 2, 1]
+
+
+def test_a_fork_that_was_sent_and_came_back_as_a_fork_of_it_is_not_reported(session: ars.Session) -> None:
+    worker = pickle.loads(pickle.dumps(session.fork()))
+    task = worker.fork()
+    fill(task, 0, 2)
+    session.merge(task.changes())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session.commit("work of a thread of a worker")
+
+
+@pytest.mark.parametrize("travels", [False, True])
+def test_forks_of_a_fork_that_were_merged_into_each_other_are_not_reported(session: ars.Session, travels: bool) -> None:
+    fork = session.fork()
+    forks = [fork.fork() for _ in range(3)]
+    for number, each in enumerate(forks):
+        fill(each, number, 2)
+    forks[2].merge(forks[0], forks[1])
+    last = pickle.loads(pickle.dumps(forks[2])) if travels else forks[2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fork.merge(last)
+        session.merge(fork.changes())
+        session.commit("by way of one another")
+    assert values(session)[:4] == [2, 2, 2, 1]
