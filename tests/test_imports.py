@@ -48,6 +48,7 @@ _repository.base _repository.creation _repository.methods.history _repository.me
 _repository.methods.refs _repository.methods.settings _repository.repository
 _runtime.concurrency _runtime.values
 _session.base _session.hierarchy _session.listing _session.move _session.pickling _session.session _session.store
+_session.unavailable
 _session.pipeline.blocks _session.pipeline.byte_codecs _session.pipeline.chains _session.pipeline.codecs
 _session.pipeline.emptiness _session.pipeline.installing _session.pipeline.lookup _session.pipeline.pipeline
 _session.pipeline.projection _session.pipeline.reading _session.pipeline.scatter _session.pipeline.shards

@@ -71,6 +71,7 @@ class Prepared:
 
     def with_note(self, note: bytes) -> Prepared | None:
         """Return the same with another message; None where that would number the attachments anew."""
-        if max(len(note), len(self.note)) > MAX_NOTE_IN_BODY:
-            return self if note == self.note else None
-        return replace(self, note=note)
+        attached = len(note) > MAX_NOTE_IN_BODY
+        if attached != (len(self.note) > MAX_NOTE_IN_BODY):
+            return None
+        return replace(self, note=note, attachments=(note, *self.attachments[1:]) if attached else self.attachments)

@@ -89,6 +89,7 @@ async def _step(request: Request, passage: Passage, passages: Passages) -> Obsta
         if error is not None:
             return Invalid(error)
     request.base = tip
+    request.note_rebases()
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
@@ -67,6 +68,8 @@ class Request:
     """True if an earlier attempt may have arrived."""
     outstanding: Outstanding | None = None
     """What others may still commit of it."""
+    rebase_note: Callable[[int], bytes] | None = None
+    """Returns message and metadata by the number of rebases; None where they stay the same."""
     attempts: int = 0
     rebased: int = 0
     taken: bool = False
@@ -77,7 +80,14 @@ class Request:
         """Return a request for what became of the transaction, checked for another record."""
         request = Request(replace(self.transaction, prepared=prepared), base, self.tries)
         request.attempts, request.rebased, request.outstanding = self.attempts, self.rebased, self.outstanding
+        request.rebase_note = self.rebase_note
         return request
+
+    def note_rebases(self) -> None:
+        """Write the number of rebases into the metadata, if the owner wants it there and it fits."""
+        if self.rebase_note is not None and self.rebased:
+            noted = self.prepared.with_note(self.rebase_note(self.rebased))
+            self.transaction = replace(self.transaction, prepared=noted or self.prepared)
 
     @property
     def prepared(self) -> Prepared:

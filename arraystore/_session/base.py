@@ -21,8 +21,9 @@ from arraystore._log.loading import Tip
 from arraystore._runtime import lazy_module, run
 from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.listing import present_chunks
-from arraystore._session.pickling import SnapshotLocator
+from arraystore._session.pickling import SnapshotLocator, live_session
 from arraystore._session.store import ArrayStore
+from arraystore._session.unavailable import UnavailableSession, opened_or_unavailable
 from arraystore.errors import (
     ArrayStoreError,
     InvalidInputError,
@@ -35,6 +36,7 @@ from arraystore.errors import (
 if TYPE_CHECKING:
     from arraystore._changes import read_set
     from arraystore._changes.read_set import ReadSet
+    from arraystore._forks import uncommitted
     from arraystore._history import diff, missing_objects, pinning
     from arraystore._history.diff import Diff
     from arraystore._session import rearrange
@@ -45,6 +47,7 @@ else:
     missing_objects = lazy_module("arraystore._history.missing_objects")
     pinning = lazy_module("arraystore._history.pinning")
     read_set = lazy_module("arraystore._changes.read_set")
+    uncommitted = lazy_module("arraystore._forks.uncommitted")
     access = lazy_module("arraystore._session.regions.access")
     many = lazy_module("arraystore._session.regions.many")
     rearrange = lazy_module("arraystore._session.rearrange")
@@ -466,9 +469,31 @@ class SessionBase:
             changes.borrowed.append(self._announced[snapshot])
 
 
-def rebuild_reader(kind: type[SessionBase], locator: SnapshotLocator) -> SessionBase:
+def rebuild_reader(kind: type[SessionBase], locator: SnapshotLocator) -> SessionBase | UnavailableSession:
     """Return a read-only session of a pickled one."""
-    return kind(locator.context, locator.load(), verify_chunks=locator.verify_chunks)
+
+    def open_session() -> SessionBase:
+        return kind(locator.context, locator.load(), verify_chunks=locator.verify_chunks)
+
+    return opened_or_unavailable(open_session, (rebuild_reader, (kind, locator)))
+
+
+def rebuild_writer(
+    kind: type[SessionBase], locator: SnapshotLocator, identifier: bytes, log: bytes
+) -> SessionBase | UnavailableSession:
+    """Return the same session in its own process, or a read-only copy with the uncommitted changes in another."""
+    live = live_session(identifier)
+    if isinstance(live, kind):
+        return live
+
+    def open_copy() -> SessionBase:
+        tip = Tip(uncommitted.with_uncommitted(locator.load().state, log), {})
+        copy = kind(locator.context, tip, verify_chunks=locator.verify_chunks)
+        copy._copied = identifier, log
+        copy._state = SessionState.COPY
+        return copy
+
+    return opened_or_unavailable(open_copy, (rebuild_writer, (kind, locator, identifier, log)))
 
 
 def pack_writer(context: Context) -> PackWriter:

@@ -32,18 +32,25 @@ def move_node(hierarchy: Hierarchy, source: str, target: str) -> None:
         node = changes.node(old)
         if node is None:
             raise NodeNotFoundError(f"there is no array or group {source!r} to move")
-        if changes.node(new) is not None or changes.has_nodes_below(new) or _has_files(changes, new):
-            raise InvalidInputError(
-                f"{source!r} cannot be moved to {target!r}: the target exists already; delete it first"
-            )
-        if (new + "/").startswith(old + "/"):
-            raise InvalidInputError(f"{source!r} cannot be moved into itself")
-        above = new.rpartition("/")[0]
-        parent = changes.node(above)
-        if parent is None or parent.kind != NodeKind.GROUP:
-            raise InvalidInputError(f"{source!r} cannot be moved to {target!r}: there is no group {'/' + above!r}")
+        _check_target(changes, source, target)
         changes.move(node, new)
         hierarchy.forget()
+
+
+def _check_target(changes: ChangeSet, source: str, target: str) -> None:
+    """Check that a node can be moved to a path; raises `InvalidInputError`."""
+    old, new = source.strip("/"), target.strip("/")
+    if (new + "/").startswith(old + "/"):
+        raise InvalidInputError(f"{source!r} cannot be moved into itself")
+    refusal = f"{source!r} cannot be moved to {target!r}"
+    if changes.node(new) is not None or changes.has_nodes_below(new) or _has_files(changes, new):
+        raise InvalidInputError(f"{refusal}: the target exists already; delete it first")
+    above = new.rpartition("/")[0]
+    parent = changes.node(above)
+    if parent is None:
+        raise InvalidInputError(f"{refusal}: there is no group {'/' + above!r}; create it first")
+    if parent.kind != NodeKind.GROUP:
+        raise InvalidInputError(f"{refusal}: {'/' + above!r} is an array, not a group")
 
 
 def _has_files(changes: ChangeSet, path: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,9 @@ from arraystore._log.branch_log import AppendUncertainError
 from arraystore._log.loading import Tip
 from arraystore._runtime import lazy_module, run
 from arraystore._runtime.values import dataclass
-from arraystore._session.base import Isolation, SessionBase, SessionState, pack_writer
+from arraystore._session.base import Isolation, SessionBase, SessionState, pack_writer, rebuild_writer
 from arraystore._session.move import check_moves, move_node
-from arraystore._session.pickling import SnapshotLocator, forget_live, keep_live, live_session
+from arraystore._session.pickling import forget_live, keep_live
 from arraystore._session.store import ArrayStore
 from arraystore.errors import (
     ArrayStoreError,
@@ -106,6 +106,8 @@ class Session(SessionBase):
         self._ledger = ForkLedger()
         self.uniques: list[Unique] = []
         self.default_metadata: dict[str, Any] = {}
+        self.rebase_metadata: Callable[[int], dict[str, Any]] | None = None
+        """Returns metadata of a commit with a solver by the number of times that it was rebased."""
         self.written: int | None = None  # time of the snapshot in microseconds, if it is a copy of an older one
         if branch is not None:
             self._show(ChangeSet(tip.state, pack_writer(context)), self.hierarchy.reads)
@@ -119,10 +121,10 @@ class Session(SessionBase):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._copied is not None:
-            return rebuild_writer, (self._locator(), *self._copied)
+            return rebuild_writer, (type(self), self._locator(), *self._copied)
         if self._changes is None:
             return super().__reduce__()
-        return rebuild_writer, (self._locator(), self._id, run(self._send_uncommitted(self._changes)))
+        return rebuild_writer, (type(self), self._locator(), self._id, run(self._send_uncommitted(self._changes)))
 
     async def _send_uncommitted(self, changes: ChangeSet) -> bytes:
         """Upload uncommitted chunks, and return the encoded uncommitted changes."""
@@ -238,7 +240,13 @@ class Session(SessionBase):
         changes = self.hierarchy.writable()
         if rebase_with is not None:
             solvers.check_solver(rebase_with)
-        note = check_note(message, metadata, self.default_metadata)
+        counted = self.rebase_metadata if rebase_with is not None else None
+
+        def note_after(rebases: int) -> bytes:
+            added = {} if counted is None else counted(rebases)
+            return check_note(message, metadata, {**self.default_metadata, **added})
+
+        note = note_after(0)
         depends = self._depends(reads)
         with self._committing() as attempt:
             if not attempt.uncertain:
@@ -251,6 +259,7 @@ class Session(SessionBase):
                 tries = 0
             request = Request(self._pending(self._prepared, depends), self._tip, tries, attempt.uncertain)
             request.outstanding = attempt.outstanding
+            request.rebase_note = None if counted is None else note_after
             return self._finish_commit((await self._carry_through(request, rebase_with, attempt)).tip)
 
     def amend(self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False) -> str:
@@ -584,15 +593,3 @@ class Session(SessionBase):
     def _warn_of_unmerged_forks(self) -> None:
         """Warn, at the caller of this package, of forks that may have been written to and were not merged."""
         warn_of_unmerged(self._ledger)
-
-
-def rebuild_writer(locator: SnapshotLocator, identifier: bytes, log: bytes) -> Session:
-    """Return the same session in its own process, or a read-only copy with the uncommitted changes in another."""
-    live = live_session(identifier)
-    if isinstance(live, Session):
-        return live
-    tip = Tip(uncommitted.with_uncommitted(locator.load().state, log), {})
-    copy = Session(locator.context, tip, verify_chunks=locator.verify_chunks)
-    copy._copied = identifier, log
-    copy._state = SessionState.COPY
-    return copy

@@ -87,15 +87,43 @@ def store_dask(
     for name in _REFUSED:
         if name in compute_kwargs:
             raise InvalidInputError(f"store_dask computes at once and needs no lock: omit {name}=")
-    all_sources = _several(sources)
-    all_targets: list[zarr.Array[Any]] = _several(targets)
+    session, parts = _checked(sources, targets, regions, compute_kwargs)
+    if isinstance(session, ForkSession):
+        return _compute(session, parts, split_every, compute_kwargs)
+    return _compute_and_merge(session, parts, split_every, compute_kwargs)
+
+
+def store_dask_here(
+    sources: DaskArray | Sequence[DaskArray],
+    targets: zarr.Array[Any] | Sequence[zarr.Array[Any]],
+    regions: Region | Sequence[Region | None] | None = None,
+    split_every: int | None = None,
+    **compute_kwargs: Any,
+) -> None:
+    """Write dask arrays into Zarr arrays of a session or fork, which has all changes then; see `store_dask`."""
+    session, parts = _checked(sources, targets, regions, compute_kwargs)
+    _compute_and_merge(session, parts, split_every, compute_kwargs)
+
+
+def _checked(
+    sources: Any, targets: Any, regions: Any, compute_kwargs: Mapping[str, Any]
+) -> tuple[Session | ForkSession, list[_Part]]:
+    """Return the session of the targets, and the place of each source."""
+    all_sources, all_targets = _several(sources), _several(targets)
     session = _session_of(all_targets)
     parts = _placed(all_sources, all_targets, _regions(regions, len(all_targets)))
     _check_blocks(parts)
     _check_sources(parts)
     check_scheduler(session, all_sources, compute_kwargs)
-    if isinstance(session, ForkSession):
-        return _compute(session, parts, split_every, compute_kwargs)
+    return session, parts
+
+
+def _compute_and_merge(
+    session: Session | ForkSession,
+    parts: Sequence[_Part],
+    split_every: int | None,
+    compute_kwargs: Mapping[str, Any],
+) -> bytes:
     payload = _compute(session.fork(), parts, split_every, compute_kwargs)
     session.merge(payload)
     return payload

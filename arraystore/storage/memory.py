@@ -9,7 +9,7 @@ import uuid
 import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from arraystore.errors import ObjectNotFoundError, StorageError
 from arraystore.storage.forking import ForkSafeLock
@@ -29,7 +29,7 @@ class MemoryStorage(Storage):
     """Objects in a dictionary, lost with the last reference to the storage.
 
     Instances share nothing.  Unpickling in the same process returns the same storage; in any other process, a forked
-    one included, it is an error, since writes there would not be visible here.
+    one included, every use of what is unpickled is an error, since writes there would not be visible here.
 
     Parameters
     ----------
@@ -204,11 +204,38 @@ def named_memory_storage(name: str) -> MemoryStorage:
     return storage if storage is not None else _named.setdefault(name, MemoryStorage(name))
 
 
-def _same_storage(storage_id: str, pid: int, location: str) -> MemoryStorage:
-    storage = _alive.get(storage_id) if os.getpid() == pid else None
-    if storage is None:
+class _UnreachableStorage(MemoryStorage):
+    """Storage in the memory of another process, or one that no longer exists: every use of it is an error."""
+
+    def __init__(self, storage_id: str, pid: int, location: str) -> None:
+        self._reduced = storage_id, pid, location
+        self._lock = ForkSafeLock()
+
+    @property
+    def location(self) -> str:
+        """``memory://`` and the name; only valid within its process."""
+        return self._reduced[2]
+
+    def __repr__(self) -> str:
+        return f"<unreachable {self.location}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _same_storage, self._reduced
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        # The objects and the keys, which no method of the storage does without.
         raise StorageError(
-            f"{location} is in the memory of another process, or no longer exists; use local_filesystem_storage or an "
-            "object store for work in several processes"
+            f"{self.location} is in the memory of another process, or no longer exists; use local_filesystem_storage "
+            "or an object store for work in several processes"
         )
-    return storage
+
+
+def _same_storage(storage_id: str, pid: int, location: str) -> MemoryStorage:
+    """Return the storage that was pickled; in another process one that fails when it is used, not here.
+
+    Schedulers report errors of tasks, not of unpickling them.
+    """
+    storage = _alive.get(storage_id) if os.getpid() == pid else None
+    return _UnreachableStorage(storage_id, pid, location) if storage is None else storage

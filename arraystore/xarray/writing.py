@@ -53,15 +53,9 @@ class PendingWrite:
         """
         if not self.sources:
             return
-        from arraystore.dask.storing import store_dask
+        from arraystore.dask.storing import store_dask_here
 
-        store_dask(
-            sources=self.sources,
-            targets=self.targets,
-            regions=list(self.regions),
-            split_every=self.split_every,
-            **kwargs,
-        )
+        store_dask_here(self.sources, self.targets, self.regions, self.split_every, **kwargs)
 
 
 @overload
@@ -129,7 +123,7 @@ def to_arraystore(
     obj
         Dataset, data array or tree to write.
     session
-        A writable session.  A `ForkSession` suffices if no array is a dask array.
+        A writable session, or a fork, which then has all changes.
     group
         Path of the group; the root by default.
     mode
@@ -171,7 +165,7 @@ def to_arraystore(
         If arguments do not go together, two dask chunks share a Zarr chunk, or processes of dask cannot open the
         storage.
     SessionStateError
-        If dask arrays are to be written to a fork.
+        If a fork is to be appended to.
     ValueError
         If xarray refuses the dataset.
     """
@@ -294,13 +288,8 @@ def _check_session(session: Session | ForkSession, dataset: xr.Dataset, compute_
             f"session must be a Session, not {type(session).__name__}: see Repository.writable_session"
         )
     session.check_writable()
-    lazy = [name for name, variable in dataset.variables.items() if variable.chunks is not None]
-    if lazy and isinstance(session, ForkSession):
-        raise SessionStateError(
-            f"dask arrays ({', '.join(map(repr, lazy[:5]))}) are not written to a fork: write them to its session, "
-            "whose workers get forks of their own, or load() them first"
-        )
-    arrays = [dataset.variables[name].data for name in lazy if _is_dask(dataset.variables[name].data)]
+    arrays = [variable.data for variable in dataset.variables.values() if variable.chunks is not None]
+    arrays = [array for array in arrays if _is_dask(array)]
     if arrays:
         from arraystore.dask.storing import check_scheduler
 

@@ -209,7 +209,7 @@ BAD = [
     ("g", "g/inside", InvalidInputError, "into itself"),
     ("g", "g", InvalidInputError, "already|itself"),
     ("g", "nowhere/g", InvalidInputError, "no group '/nowhere'"),
-    ("g", "top/g", InvalidInputError, "no group '/top'"),
+    ("g", "top/g", InvalidInputError, "'/top' is an array"),
     ("top", "../top", InvalidInputError, ""),
 ]
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import threading
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 
 import arraystore
 import arraystore.compat.icechunk as icechunk  # noqa: PLR0402 - as the docs say
+from arraystore._session import pickling
+from arraystore.compat.icechunk.xarray import to_icechunk
 from tests.s3server import S3Server
 
 ACCOUNTS = 8
@@ -116,6 +123,132 @@ def test_a_rebased_commit_says_so(repo: icechunk.Repository) -> None:
     zarr.create_group(mine.store, path="mine")
     snapshot = mine.commit("mine", {"who": "me"}, rebase_with=icechunk.ConflictDetector())
     assert repo.lookup_snapshot(snapshot).metadata == {"who": "me", "__icechunk": {"rebase_attempts": 1}}
+
+
+class Raced(arraystore.storage.MemoryStorage):
+    """Storage in which others commit before each of the first commits of `main`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rivals: list[Callable[[], Coroutine[Any, Any, object]]] = []
+        self._raced = False
+
+    async def put_new(self, key: str, data: Any) -> bool:
+        if self.rivals and not self._raced and "/main/" in key:
+            self._raced = True
+            await self.rivals.pop()()
+            self._raced = False
+        return await super().put_new(key, data)
+
+
+@pytest.mark.parametrize("rivals", [0, 3])
+@pytest.mark.parametrize("length", [1, 10_000])
+def test_the_metadata_of_a_commit_has_the_number_of_its_rebases(rivals: int, length: int) -> None:
+    storage: Any = Raced()
+    other = arraystore.Repository.create(storage)
+    with other.transaction("main", message="root") as store:
+        zarr.create_group(store)
+
+    async def rival() -> None:
+        session = await other.writable_session_async("main")
+        await session.commit_async("by somebody else", allow_empty=True)
+
+    session = icechunk.Repository.open(storage).writable_session("main")
+    zarr.create_group(session.store, path="mine")
+    storage.rivals = [rival] * rivals
+    message = "m" * length
+    tip = session.commit(message, {"who": "me"}, rebase_with=icechunk.ConflictDetector())
+    info = icechunk.Repository.open(storage).lookup_snapshot(tip)
+    assert info.message == message
+    assert info.metadata == {"who": "me", "__icechunk": {"rebase_attempts": rivals}}
+
+
+def test_a_store_of_a_fork_is_the_same_fork_here_and_one_of_its_own_elsewhere(repo: icechunk.Repository) -> None:
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="a", shape=4, chunks=2, dtype="i4")
+    fork = session.fork()
+    sent = pickle.dumps(zarr.open_array(fork.store, path="a"))
+    pickle.loads(sent)[:2] = 7
+    assert zarr.open_array(fork.store, path="a", mode="r")[:].tolist() == [7, 7, 0, 0]
+    with mock.patch.object(pickling, "_live", {}):  # as in another process
+        array = pickle.loads(sent)
+        array[2:] = 8
+    session.merge(fork, array.store.session)
+    session.commit("both")
+    assert zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:].tolist() == [7, 7, 8, 8]
+
+
+def test_a_session_of_memory_of_another_process_is_unpickled_and_fails_when_it_is_used(
+    repo: icechunk.Repository,
+) -> None:
+    for thing in (repo, repo.readonly_session("main").store, repo.writable_session("main").fork()):
+        sent = pickle.dumps(thing)
+        with (
+            mock.patch.object(os, "getpid", return_value=-1),
+            mock.patch.object(pickling, "_live", {}),
+            mock.patch.object(pickling, "_states", {}),
+        ):
+            arrived = pickle.loads(sent)
+        repr(arrived)
+        with pytest.raises(icechunk.StorageError, match="use local_filesystem_storage"):
+            zarr.open_group(arrived, mode="r") if isinstance(arrived, icechunk.IcechunkStore) else arrived.status()
+
+
+def test_a_diff_has_every_node_that_moved(repo: icechunk.Repository) -> None:
+    with repo.transaction("main", message="nodes") as store:
+        zarr.create_group(store, path="old/inner")
+        zarr.create_array(store, name="old/inner/a", shape=2, chunks=1, dtype="i4")
+    before = repo.lookup_branch("main")
+    session = repo.rearrange_session("main")
+    session.move("/old", "/new")
+    moved = [("/old", "/new"), ("/old/inner", "/new/inner"), ("/old/inner/a", "/new/inner/a")]
+    assert session.status().moved_nodes == moved
+    after = session.commit("moved")
+    assert repo.diff(from_snapshot_id=before, to_snapshot_id=after).moved_nodes == moved
+    rows = repo.inspect_transaction_log(after)["moved_nodes"]
+    assert rows == [{"from": old, "to": new} for old, new in moved]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "kind"),
+    [
+        ("/", "/b", icechunk.ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT),
+        ("/g", "/g/h", icechunk.ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT),
+        ("/g", "/a", icechunk.ErrorKind.MOVE_WONT_OVERWRITE),
+        ("/g", "/", icechunk.ErrorKind.MOVE_WONT_OVERWRITE),
+        ("/g", "/x/g", icechunk.ErrorKind.MOVE_DESTINATION_PARENT_MISSING),
+        ("/g", "/a/g", icechunk.ErrorKind.MOVE_DESTINATION_PARENT_NOT_GROUP),
+        ("/x", "/y", icechunk.ErrorKind.NODE_NOT_FOUND),
+    ],
+)
+def test_moves_are_refused_with_the_kinds_of_icechunk(
+    repo: icechunk.Repository, source: str, target: str, kind: icechunk.ErrorKind
+) -> None:
+    session = repo.writable_session("main")
+    zarr.create_group(session.store, path="g")
+    zarr.create_array(session.store, name="a", shape=2, chunks=1, dtype="i4")
+    with pytest.raises(icechunk.IcechunkError) as refused:
+        session.move(source, target)
+    assert refused.value.kind == kind
+
+
+def test_dask_arrays_are_written_into_a_fork_a_block_at_a_time(repo: icechunk.Repository) -> None:
+    session = repo.writable_session("main")
+    fork = session.fork()
+    asked: list[int] = []
+
+    def block(values: Any) -> Any:
+        asked.append(values.nbytes)
+        return values
+
+    source = da.arange(64, chunks=4, dtype="i8").map_blocks(block, dtype="i8", meta=np.empty(0, "i8"))
+    to_icechunk(xr.Dataset({"v": ("x", source)}), fork)
+    assert max(asked) == 32
+    np.testing.assert_array_equal(zarr.open_array(fork.store, path="v", mode="r")[:], np.arange(64))
+    session.merge(fork)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session.commit("a dataset")
 
 
 def test_errors_have_the_kinds_of_icechunk(repo: icechunk.Repository) -> None:

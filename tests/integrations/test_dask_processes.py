@@ -20,7 +20,7 @@ import zarr
 
 from arraystore import InvalidInputError, LocalStorage, Repository, Session, in_memory_storage
 from arraystore.dask import store_dask
-from arraystore.errors import ReadOnlyError
+from arraystore.errors import ReadOnlyError, StorageError
 from arraystore.storage.wrapper import StorageRequest, WrapperStorage
 from tests.integrations.test_dask import Client, never, numbers, read
 
@@ -186,3 +186,23 @@ def test_a_cluster_that_loses_a_worker_in_mid_write_writes_everything_once(tmp_p
     assert len(session.chunk_coordinates("a")) == 16
     session.commit("computed")
     np.testing.assert_array_equal(read(repo), np.arange(np.prod(shape)).reshape(shape))
+
+
+@pytest.mark.thorough
+def test_a_cluster_that_reads_memory_of_this_process_fails_with_the_remedy(tmp_path: Path) -> None:
+    from distributed import Client as RealClient
+    from distributed import LocalCluster
+
+    session = begun(in_memory(tmp_path))
+    xr.Dataset({"v": (("x", "y"), np.ones((4, 4)))}).to_zarr(session.store, group="g", mode="w", consolidated=False)
+    fork = session.fork()
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        RealClient(cluster) as client,
+    ):
+        for store in (session.store, fork.store):
+            lazy = xr.open_zarr(store, group="g", chunks={}, consolidated=False)
+            with pytest.raises(StorageError, match="use local_filesystem_storage"):
+                client.compute(lazy.v.data.sum()).result(timeout=30)
+        with pytest.raises(StorageError, match="use local_filesystem_storage"):
+            client.submit(lambda sent: sent.changes(), fork).result(timeout=30)

@@ -8,10 +8,14 @@ import os
 import pickle
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
+from arraystore.errors import StorageError
 from arraystore.storage import FsspecStorage, LocalStorage, ObjectInfo, ObstoreStorage, Storage, in_memory_storage
 from tests.s3server import S3Server
 from tests.storage.conftest import obstore_on, s3fs_on
@@ -89,17 +93,39 @@ def test_a_forked_child_has_its_own_copy_of_memory() -> None:
 def test_memory_does_not_travel_to_a_spawned_process() -> None:
     storage = in_memory_storage()
     answer = call_in_process("spawn", use_everything, storage, "child")
-    assert answer == "the process died"  # unpickling its arguments fails, with the message that the next test checks
-
-
-def test_a_pickle_of_memory_from_another_process_says_so() -> None:
-    answer = call_in_process("fork", _unpickle, pickle.dumps(in_memory_storage()))
     assert "memory of another process" in answer
     assert "local_filesystem_storage" in answer
 
 
-def _unpickle(data: bytes) -> str:
-    return repr(pickle.loads(data))
+UNREACHABLE = "memory of another process.*use local_filesystem_storage"
+
+
+def test_every_use_of_memory_of_another_process_says_so() -> None:
+    storage = in_memory_storage()
+    storage.put_sync("a", b"1")
+    sent = pickle.dumps(storage)
+    with mock.patch.object(os, "getpid", return_value=-1):
+        elsewhere = pickle.loads(sent)
+    assert elsewhere.location == storage.location
+    calls: list[Callable[[], Any]] = [
+        lambda: elsewhere.get_sync("a"),
+        lambda: elsewhere.get_range_sync("a", 0, 1),
+        lambda: elsewhere.put_sync("a", b"2"),
+        lambda: elsewhere.get_source_range_sync("a", 0, 1),
+        lambda: asyncio.run(elsewhere.get("a")),
+        lambda: asyncio.run(elsewhere.get_ranges("a", [(0, 1)])),
+        lambda: asyncio.run(elsewhere.get_source_ranges("a", [(0, 1)])),
+        lambda: asyncio.run(elsewhere.head("a")),
+        lambda: asyncio.run(elsewhere.put("a", b"2")),
+        lambda: asyncio.run(elsewhere.put_if_absent("b", b"2")),
+        lambda: asyncio.run(elsewhere.delete(["a"])),
+        lambda: asyncio.run(_keys(elsewhere)),
+    ]
+    for call in calls:
+        with pytest.raises(StorageError, match=UNREACHABLE):
+            call()
+    assert pickle.loads(pickle.dumps(elsewhere)) is storage  # back in its process
+    assert bytes(storage.get_sync("a")) == b"1"
 
 
 async def _keys(storage: Storage) -> list[str]:

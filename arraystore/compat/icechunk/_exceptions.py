@@ -186,6 +186,25 @@ _PHRASES = (
     _Phrase(InvalidInputError, "is not empty: it has", ErrorKind.PARENT_DIRECTORY_NOT_CLEAN),
     _Phrase(InvalidInputError, "is not a valid( snapshot)? id", ErrorKind.INVALID_SNAPSHOT_ID),
     _Phrase(
+        InvalidInputError,
+        "moved into itself|root group cannot be moved",
+        ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT,
+        "cannot move a node into itself or its own descendant",
+    ),
+    _Phrase(
+        InvalidInputError,
+        "the target exists already|root group cannot be replaced",
+        ErrorKind.MOVE_WONT_OVERWRITE,
+        "move cannot overwrite existing node",
+    ),
+    _Phrase(
+        InvalidInputError,
+        "moved to .*there is no group",
+        ErrorKind.MOVE_DESTINATION_PARENT_MISSING,
+        "the destination's parent group does not exist",
+    ),
+    _Phrase(InvalidInputError, "moved to .*is an array, not a group", ErrorKind.MOVE_DESTINATION_PARENT_NOT_GROUP),
+    _Phrase(
         SessionStateError,
         "(nothing|no changes)",
         ErrorKind.NO_CHANGES_TO_COMMIT,

@@ -10,7 +10,7 @@ from arraystore._runtime import run
 from arraystore.compat.icechunk._base import RepositoryBase
 from arraystore.compat.icechunk._exceptions import ErrorKind, say
 from arraystore.compat.icechunk._forward import forwarded, iterated, refining
-from arraystore.compat.icechunk._lineage import check_lineage, manifest_files, newest_first
+from arraystore.compat.icechunk._lineage import committed_diff, manifest_files, newest_first
 from arraystore.compat.icechunk._opening import check_version
 from arraystore.compat.icechunk.config import FeatureFlag
 from arraystore.compat.icechunk.ops import RepoStatus, Update
@@ -232,12 +232,7 @@ class HistoryMethods(RepositoryBase):
         start = {"branch": from_branch, "tag": from_tag, "snapshot_id": await self._known_id(from_snapshot_id)}
         end = {"branch": to_branch, "tag": to_tag, "snapshot_id": await self._known_id(to_snapshot_id)}
         with refining():
-            found = await self._core.diff_async(
-                **{f"from_{name}": value for name, value in start.items()},
-                **{f"to_{name}": value for name, value in end.items()},
-            )
-            await check_lineage(self._core, start, end)
-        return Diff.of(found)
+            return await committed_diff(self._core, start, end)
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
         """List the references of a snapshot, a row for each array that has some."""

@@ -9,9 +9,12 @@ from arraystore._format.ids import id_to_text
 from arraystore._format.node import NodeKind
 from arraystore._format.references import INLINE, VIRTUAL
 from arraystore._repository.snapshots import load_snapshot
+from arraystore.compat.icechunk._lineage import committed_diff
 from arraystore.errors import NotFoundError
 
 __all__ = ["manifest", "repository", "snapshot", "transaction_log"]
+
+_CHANGES = ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays", "updated_groups", "updated_arrays")
 
 
 def _header(kind: str) -> dict[str, Any]:
@@ -72,11 +75,12 @@ async def manifest(store: arraystore.Repository, identifier: str) -> dict[str, A
 async def transaction_log(store: arraystore.Repository, identifier: str) -> dict[str, Any]:
     """Return what a snapshot changed."""
     info = await store.lookup_snapshot_async(identifier)
-    changed: dict[str, Any] = {}
+    changed: dict[str, Any] = dict.fromkeys(_CHANGES, ())
     if info.parent_id is not None:
-        found = await store.diff_async(from_snapshot_id=info.parent_id, to_snapshot_id=identifier)
-        changed = found.to_dict()
-    names = ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays", "updated_groups", "updated_arrays")
-    lists = {name: changed.get(name, []) for name in names}
-    more = {"updated_chunks": changed.get("updated_chunks", {}), "moved_nodes": changed.get("moved_nodes", {})}
-    return {"header": _header("transaction-log"), **lists, **more}
+        changed = vars(await committed_diff(store, {"snapshot_id": info.parent_id}, {"snapshot_id": identifier}))
+    return {
+        "header": _header("transaction-log"),
+        **{name: sorted(changed[name]) for name in _CHANGES},
+        "updated_chunks": dict(changed.get("updated_chunks", {})),
+        "moved_nodes": [{"from": old, "to": new} for old, new in changed.get("moved_nodes", [])],
+    }

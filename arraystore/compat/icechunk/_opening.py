@@ -190,16 +190,3 @@ def check_ref(branch: str | None, tag: str | None, snapshot_id: str | None, as_o
         raise ValueError("as_of argument must be provided with a branch name")
     if not isinstance(as_of, datetime) or as_of.tzinfo is None:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("as_of must be a datetime with a time zone")
-
-
-Sendable = tuple[Storage, RepositoryConfig, Access, Attribution]
-
-
-def sendable(opened: Opened) -> Sendable:
-    """Return what another process opens the same repository with."""
-    return opened.storage, opened.config, opened.access, opened.attribution
-
-
-async def received(sent: Sendable) -> Opened:
-    """Open the repository of another process."""
-    return await open_(*sent)

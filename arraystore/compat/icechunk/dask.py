@@ -10,11 +10,11 @@ import dask.base
 import zarr
 from zarr.storage import StorePath
 
-from arraystore import dask as core
 from arraystore._session.store import ArrayStore
 from arraystore.compat.icechunk.distributed import merge_sessions
 from arraystore.compat.icechunk.session import ForkSession, Session
 from arraystore.compat.icechunk.store import IcechunkStore
+from arraystore.dask.storing import store_dask_here
 from arraystore.errors import InvalidInputError
 
 _dask: Any = dask.base  # its functions have no types
@@ -33,15 +33,8 @@ def store_dask(
     """Write dask arrays into Zarr arrays of a fork; return it with all changes, to be merged into its session."""
     several: Sequence[Any] = targets if isinstance(targets, list | tuple) else [targets]
     owner = _owner(several)
-    payload = core.store_dask(
-        sources=sources,
-        targets=[_plain(target) for target in several],
-        regions=regions,
-        split_every=split_every,
-        **store_kwargs,
-    )
+    store_dask_here(sources, [_plain(target) for target in several], regions, split_every, **store_kwargs)
     if isinstance(owner, ForkSession):
-        owner._core.merge(payload)
         return owner
     return ForkSession(owner._core.fork(), owner.mode, owner._opened)
 
@@ -68,4 +61,4 @@ def session_merge_reduction(arrays: Any, *, split_every: int | None, **store_kwa
             raise TypeError(f"Expected a dask array, received {type(array)!r}")
     blocks = [block for array in several for block in array.to_delayed().ravel()]
     forks = [block.store.session for block in _dask.compute(*blocks, **store_kwargs)]
-    return merge_sessions(*{id(fork): fork for fork in forks}.values())
+    return merge_sessions(*{id(fork._core): fork for fork in forks}.values())

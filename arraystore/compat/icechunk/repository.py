@@ -169,7 +169,7 @@ class Repository(HistoryMethods, MaintenanceMethods):
         return again
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (type(self), opening.sendable(self._opened), self.default_commit_metadata())
+        return type(self), (self._opened,)
 
     def __repr__(self) -> str:
         storage = "\n".join("    " + line for line in shown(self.storage).rstrip().split("\n"))
@@ -295,9 +295,3 @@ class Repository(HistoryMethods, MaintenanceMethods):
         session = self.writable_session(branch)
         yield session.store
         session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries)
-
-
-def _rebuilt(cls: type[Repository], opened: Any, metadata: dict[str, Any]) -> Repository:
-    again = cls(run(opening.received(opened)))
-    again.set_default_commit_metadata(metadata)
-    return again

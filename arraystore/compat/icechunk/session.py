@@ -7,18 +7,23 @@ from typing import Any
 
 import arraystore
 from arraystore._runtime import run
+from arraystore._session import fork as core_fork
 from arraystore._session.base import SessionBase
+from arraystore._session.fork import PickledFork
+from arraystore._session.pickling import live_session
+from arraystore._session.unavailable import UnavailableSession
 from arraystore.compat.icechunk import _chunks as chunks
 from arraystore.compat.icechunk._base import first_snapshot
 from arraystore.compat.icechunk._display import html_of, lines_of
 from arraystore.compat.icechunk._forward import forwarded, refining
-from arraystore.compat.icechunk._opening import Opened, check_version, copied, received, sendable
+from arraystore.compat.icechunk._lineage import uncommitted_diff
+from arraystore.compat.icechunk._opening import Opened, check_version, copied
 from arraystore.compat.icechunk.config import RepositoryConfig
 from arraystore.compat.icechunk.conflicts import ConflictSolver
 from arraystore.compat.icechunk.snapshots import FIRST_SNAPSHOT, Diff
 from arraystore.compat.icechunk.store import IcechunkStore
 from arraystore.compat.icechunk.types import ChunkType, SessionMode
-from arraystore.errors import ConflictError, RebaseFailedError, SessionStateError
+from arraystore.errors import SessionStateError
 
 __all__ = ["ForkSession", "Session", "SessionMode"]
 
@@ -36,6 +41,7 @@ class Session:
 
     def __init__(self, session: Any, mode: SessionMode, opened: Opened) -> None:
         self._core: arraystore.Session = session
+        session.rebase_metadata = _rebase_metadata
         self._mode = mode
         self._opened = opened
 
@@ -47,6 +53,8 @@ class Session:
         return self._core
 
     def _rows(self) -> dict[str, Any]:
+        if isinstance(self._session, UnavailableSession):
+            return {"read_only": True, "state": self._session.describe()}
         rows: dict[str, Any] = {"read_only": self.read_only, "snapshot_id": self.snapshot_id}
         if not self.read_only:
             rows |= {"branch": self.branch, "has_uncommitted_changes": self.has_uncommitted_changes}
@@ -67,7 +75,11 @@ class Session:
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.read_only:
             raise ValueError(_NOT_PICKLED)
-        return _rebuilt, (type(self), self._core, self._mode, sendable(self._opened))
+        return type(self), (self._core, self._mode, self._opened)
+
+    def for_store(self) -> Any:
+        """Return what is pickled with a store: the session."""
+        return self
 
     async def _known_id(self, snapshot_id: Any) -> Any:
         return await first_snapshot(self._opened.core) if snapshot_id == FIRST_SNAPSHOT else snapshot_id
@@ -111,7 +123,7 @@ class Session:
 
     def status(self) -> Diff:
         """Return the uncommitted changes."""
-        return Diff.of(self._core.status())
+        return uncommitted_diff(self._core)
 
     discard_changes = forwarded(arraystore.Session.discard_changes)
 
@@ -196,16 +208,8 @@ class Session:
     ) -> str:
         """Asynchronous twin of `commit`."""
         with refining():
-            try:
-                return await self._core.commit_async(message, metadata, allow_empty=allow_empty)
-            except RebaseFailedError:
-                raise
-            except ConflictError:
-                if rebase_with is None:
-                    raise
-            noted = {**(metadata or {}), "__icechunk": {"rebase_attempts": 1}}
             return await self._core.commit_async(
-                message, noted, rebase_with=rebase_with, rebase_tries=rebase_tries, allow_empty=allow_empty
+                message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries, allow_empty=allow_empty
             )
 
     def amend(self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False) -> str:
@@ -256,7 +260,11 @@ class ForkSession(Session):
     """A fork of a session, whose changes are merged back into it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (type(self), self._core, self._mode, sendable(self._opened))
+        return type(self), (self._core, self._mode, self._opened)
+
+    def for_store(self) -> Any:
+        """Return what is pickled with a store: in this process the fork itself, elsewhere one of its own."""
+        return _ForkOfStore(self)
 
     @property
     def branch(self) -> str | None:
@@ -291,6 +299,10 @@ class ForkSession(Session):
         return run(self.flush_async(message))
 
 
+def _rebase_metadata(rebases: int) -> dict[str, Any]:
+    return {"__icechunk": {"rebase_attempts": rebases}}
+
+
 def _dropping(function: _Function) -> Any:
     """Return a function that drops a chunk where the other one says None, which keeps it in arraystore."""
 
@@ -301,5 +313,17 @@ def _dropping(function: _Function) -> Any:
     return moved
 
 
-def _rebuilt(cls: type[Session], core: Any, mode: SessionMode, sent: Any) -> Session:
-    return cls(core, mode, run(received(sent)))
+class _ForkOfStore:
+    """The fork of a store that is pickled."""
+
+    def __init__(self, fork: ForkSession) -> None:
+        self._fork = fork
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fork, core = self._fork, self._fork._session
+        return _open_fork_of_store, (core._id, run(core.parts_async()), fork._mode, fork._opened)
+
+
+def _open_fork_of_store(identifier: bytes, parts: PickledFork, mode: SessionMode, opened: Opened) -> ForkSession:
+    live = live_session(identifier)
+    return ForkSession(live if isinstance(live, core_fork.ForkSession) else parts.open(), mode, opened)

@@ -102,8 +102,8 @@ class Diff:
     moved_nodes: list[tuple[str, str]]
 
     @classmethod
-    def of(cls, diff: core.Diff) -> Diff:
-        """Return differences of arraystore in Icechunk's shapes."""
+    def of(cls, diff: core.Diff, moved: list[tuple[str, str]]) -> Diff:
+        """Return differences of arraystore in Icechunk's shapes, with every node that has moved."""
         return cls(
             diff.new_groups,
             diff.new_arrays,
@@ -112,7 +112,7 @@ class Diff:
             diff.updated_groups,
             diff.updated_arrays,
             {path: chunks.tolist() for path, chunks in diff.updated_chunks.items()},
-            sorted(diff.moved_nodes.items()),
+            moved,
         )
 
     def is_empty(self) -> bool:
@@ -126,7 +126,7 @@ class Diff:
             if len(rows) > _SHOWN_CHUNKS:
                 chunks.append(f"    ... {len(rows) - _SHOWN_CHUNKS} more")
         return {
-            "Nodes moved": [f"{old} -> {new}" for old, new in self.moved_nodes],
+            "Nodes moved/renamed": [f"{old} -> {new}" for old, new in self.moved_nodes],
             "Groups created": sorted(self.new_groups),
             "Arrays created": sorted(self.new_arrays),
             "Group definitions updated": sorted(self.updated_groups),

@@ -32,6 +32,8 @@ class Owner(Protocol):
 
     def _rows(self) -> dict[str, Any]: ...
 
+    def for_store(self) -> Any: ...
+
 
 _Refused = list[tuple[int, ...]] | None
 
@@ -61,7 +63,7 @@ class IcechunkStore(ArrayStore):
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (type(self), self._owner, self._read_only)
+        return _rebuilt, (type(self), self._owner.for_store(), self._read_only)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, IcechunkStore) and super().__eq__(other)

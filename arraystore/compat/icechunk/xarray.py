@@ -7,7 +7,7 @@ from typing import Any
 
 from arraystore import xarray as core
 from arraystore.compat.icechunk._forward import refining
-from arraystore.compat.icechunk.session import ForkSession, Session
+from arraystore.compat.icechunk.session import Session
 
 __all__ = ["to_icechunk"]
 
@@ -26,9 +26,7 @@ def to_icechunk(
     chunkmanager_store_kwargs: Mapping[str, Any] | None = None,
     split_every: int | None = None,
 ) -> None:
-    """Write a dataset or a data array into a session, dask arrays by forks; for a fork they are computed first."""
-    if isinstance(session, ForkSession):
-        obj = obj.compute()
+    """Write a dataset or a data array into a session or a fork, dask arrays by forks of it."""
     with refining():
         core.to_arraystore(
             obj,
