@@ -22,6 +22,7 @@ if not TYPE_CHECKING:
             "arraystore.storage.memory": "MemoryStorage in_memory_storage",
             "arraystore.storage.objectstore": "ObstoreStorage",
             "arraystore.storage.protocol": "ByteRange BytesLike DeleteFailure ObjectInfo Storage",
+            "arraystore.storage.read_only": "ReadOnlyStorage",
             "arraystore.storage.settings": (
                 "StorageConcurrencySettings StorageHedgingSettings StorageRetriesSettings StorageSettings "
                 "StorageTimeoutSettings"
@@ -43,6 +44,7 @@ else:  # the reference pages take what stands under a plain TYPE_CHECKING for no
     from arraystore.storage.memory import MemoryStorage, in_memory_storage
     from arraystore.storage.objectstore import ObstoreStorage
     from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage
+    from arraystore.storage.read_only import ReadOnlyStorage
     from arraystore.storage.settings import (
         StorageConcurrencySettings,
         StorageHedgingSettings,
@@ -72,6 +74,7 @@ __all__ = [
     "MemoryStorage",
     "ObjectInfo",
     "ObstoreStorage",
+    "ReadOnlyStorage",
     "S3StaticCredentials",
     "Storage",
     "StorageConcurrencySettings",
