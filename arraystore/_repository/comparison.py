@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from arraystore._context import Context
+from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import SnapshotId
 from arraystore._format.repository_log import FIRST_BRANCH, Tag
 from arraystore._history.compare import compare
@@ -54,10 +55,18 @@ async def draw_graph(
     table = await context.repository_log.table()
     branches = await _newest(context, [name for name, row in table.branches.items() if not row.deleted])
     if (branch, tag, snapshot_id) == (None, None, None):
-        histories = _all_histories(context, branches, table.tags)
-    else:
-        histories = [(SnapshotId(b""), read_ancestry(context, branch=branch, tag=tag, snapshot_id=snapshot_id))]
+        rows, labels = await read_graph(context, limit, branches, table.tags)
+        return draw_history(rows, labels, limit, plain=plain)
+    histories = [(SnapshotId(b""), read_ancestry(context, branch=branch, tag=tag, snapshot_id=snapshot_id))]
     return draw_history(await gather_rows(histories, limit), _labels(branches, table.tags), limit, plain=plain)
+
+
+async def read_graph(
+    context: Context, limit: int, branches: Mapping[str, SnapshotId], tags: Mapping[str, Tag]
+) -> tuple[dict[SnapshotId, SnapshotRow], dict[SnapshotId, list[str]]]:
+    """Read the history of branches, with their newest snapshots, and of tags, and the names of its snapshots."""
+    rows = await gather_rows(_all_histories(context, branches, tags), limit)
+    return rows, _labels(branches, tags)
 
 
 def _labels(branches: Mapping[str, SnapshotId], tags: Mapping[str, Tag]) -> dict[SnapshotId, list[str]]:

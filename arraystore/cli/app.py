@@ -17,6 +17,7 @@ from arraystore.cli import (
     settings,
     statistics,
     transfer,
+    ui,
     verify,
     virtual,
 )
@@ -55,6 +56,7 @@ _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
         ("ls", inspect.ls),
         ("stat", statistics.stat),
         ("cost", cost),
+        ("ui", ui.ui),
         ("ops", history.ops),
         ("reflog", history.reflog),
     ),

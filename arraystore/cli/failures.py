@@ -97,6 +97,8 @@ _EXTRAS = {
     "pyspark": "spark",
     "s3fs": "s3fs",
     "scipy": "xarray",
+    "starlette": "ui",
+    "uvicorn": "ui",
     "virtualizarr": "virtual",
     "gcsfs": "gcsfs",
     "xarray": "xarray",

@@ -1,0 +1,202 @@
+"""A report: the page as one file, with the views that it needs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from arraystore import __version__
+from arraystore._repository.repository import Repository
+from arraystore._runtime.extras import check_extra
+from arraystore.errors import InvalidInputError
+from arraystore.storage.protocol import Storage
+from arraystore.ui.bundle import bundled_page
+from arraystore.ui.opening import open_to_look
+from arraystore.ui.server.answers import answer
+
+__all__ = ["export_report"]
+
+_COMMITS = 2_000
+_COMPARED = 20
+"""Newest snapshots that are compared with their parents."""
+
+_SLICES = 24
+"""Indices along the first dimension of an array that a report holds."""
+
+_ARRAYS = 200
+
+
+@dataclass(eq=False)
+class _Report:
+    """Views of a report, up to a number of bytes."""
+
+    repository: Repository
+    room: int
+    views: dict[str, Any] = field(default_factory=dict[str, Any])
+    full: bool = False
+
+    async def add(self, name: str, **parameters: str) -> Any:
+        """Compute a view and keep it while there is room; returns its result, None for an error."""
+        values = {key.rstrip("_"): value for key, value in parameters.items()}
+        found = await answer(self.repository, name, values)
+        body = {key: value for key, value in found.body.items() if key != "cost"}
+        size = _size(body)
+        if self.room < size:
+            self.full = True
+        else:
+            self.room -= size
+            self.views[_key(name, values)] = body
+        return body.get("result")
+
+
+def _key(name: str, values: Mapping[str, str]) -> str:
+    """Return the key that the page asks for; see `keyOf` in api.js."""
+    return "&".join([name, *(f"{key}={value}" for key, value in sorted(values.items()))])
+
+
+def _size(value: Any) -> int:
+    """Estimate the bytes of a value as JSON."""
+    if isinstance(value, str):
+        return len(value) + 2
+    if isinstance(value, dict):
+        return sum(len(key) + 4 + _size(item) for key, item in value.items())
+    if isinstance(value, list):
+        return sum(map(_size, value)) + len(value)
+    return 8
+
+
+def export_report(
+    storage: Storage,
+    path: str | Path,
+    *,
+    branch: str = "main",
+    max_bytes: int = 32 << 20,
+    authorize: Sequence[str] = (),
+) -> tuple[int, bool]:
+    """Write the page into one file that needs no server and sends no request.
+
+    It holds the history, and of the newest snapshot of a branch all arrays with their chunk maps and some slices of
+    their values; the newest snapshots are compared with those before them.
+
+    Parameters
+    ----------
+    storage
+        Where the repository is; nothing is written to it.
+    path
+        File to write; one that exists is replaced as a whole.
+    branch
+        Branch whose newest snapshot is shown.
+    max_bytes
+        Size of the views in the file at most; what has no room is left out, and the page says so.
+    authorize
+        Containers of virtual chunks that previews may read, with the credentials of the environment.
+
+    Returns
+    -------
+    tuple of int and bool
+        Size of the file in bytes, and whether everything had room.
+
+    Raises
+    ------
+    RefNotFoundError
+        If there is no such branch.
+    InvalidInputError
+        If `max_bytes` is negative.
+    """
+    check_extra("arraystore.ui.export_report", "ui", "cftime")
+    if max_bytes < 0:
+        raise InvalidInputError(f"max_bytes={max_bytes} must be >= 0")
+    repository = open_to_look(storage, authorize)
+    repository.lookup_branch(branch)
+    report = _Report(repository, max_bytes)
+    asyncio.run(_gather(report, branch))
+    made = datetime.now(UTC).isoformat(sep=" ", timespec="minutes")[:16]
+    text = bundled_page(
+        {"made": f"{made} UTC", "version": __version__, "branch": branch, "views": report.views},
+        f"arraystore: {repository.storage.location}",
+    )
+    data = text.encode(errors="replace")
+    _replace(Path(path), data)
+    return len(data), not report.full
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file at once: nobody sees a half of it."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+async def _gather(report: _Report, branch: str) -> None:
+    overview = await report.add("overview")
+    history = await report.add("history", limit="200")
+    if history is not None and not history["complete"]:
+        history = await report.add("history", limit=str(_COMMITS))
+        if (body := report.views.pop(_key("history", {"limit": str(_COMMITS)}), None)) is not None:
+            report.views["history"] = body  # the page asks for all
+    tips = {each["name"]: each["snapshot"] for each in overview["branches"]}
+    await _snapshot(report, tips[branch])
+    if history is None:
+        return
+    for at in [row for row, _ in zip(range(len(history["ids"])), range(_COMPARED), strict=False)]:
+        parent = history["parents"][at]
+        await report.add("snapshot", id=history["ids"][at])
+        if parent >= 0:
+            await _comparison(report, history["ids"][parent], history["ids"][at])
+    names = [name for name in tips if name != branch and tips[name]]
+    for name in names[:4]:
+        await _comparison(report, tips[branch], tips[name])
+    for identifier in history["ids"][_COMPARED:]:
+        await report.add("snapshot", id=identifier)
+
+
+async def _snapshot(report: _Report, at: str) -> None:
+    tree = await report.add("tree", at=at)
+    await report.add("storage", at=at)
+    arrays = [row for row in tree["rows"] if row["kind"] == "array"][:_ARRAYS] if tree else []
+    for row in tree["rows"][:2_000] if tree else ():
+        await report.add("node", at=at, path=row["path"])
+    for row in arrays:
+        await report.add("preview", at=at, path=row["path"], axes="", index="")
+        await report.add("chunks", at=at, path=row["path"], axes="", index="")
+    for row in arrays:
+        for index in _indices(row["shape"] or ()):
+            await report.add("preview", at=at, path=row["path"], axes="", index=index)
+
+
+def _indices(shape: Sequence[int]) -> Iterator[str]:
+    """Yield some indices along the first dimension of an array of more than two."""
+    if len(shape) < 3 or 0 in shape:
+        return
+    step = max(1, -(-shape[0] // _SLICES))
+    for at in range(step, shape[0], step):
+        yield ",".join(map(str, (at, *(0,) * (len(shape) - 1))))
+
+
+async def _comparison(report: _Report, before: str, after: str) -> None:
+    found = await report.add("diff", from_=before, to=after)
+    if found is None:
+        return
+    kinds = ("chunks", "updated", "created", "deleted", "moved")
+    paths = dict.fromkeys(row["path"] for kind in kinds for row in found[kind][:8])
+    changed = {row["path"] for row in found["chunks"][:8]}
+    for path in paths:
+        node = await report.add("diff-node", from_=before, to=after, path=path)
+        if path in changed and node is not None:
+            index = ",".join(map(str, node["index"])) if any(node["index"]) else ""
+            await report.add("node", at=after, path=path)
+            await report.add("diff-values", from_=before, to=after, path=path, axes="", index=index)

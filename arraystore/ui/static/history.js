@@ -1,0 +1,272 @@
+// The history of all branches as a graph, with search, and one snapshot beside it.
+
+import { get } from "./api.js";
+import { CATEGORIES } from "./colours.js";
+import { colour, fill, h, later, sized } from "./dom.js";
+import { ago, count, plural, short, when } from "./format.js";
+import { link, note } from "./router.js";
+import { chain, newestHistory, overview, wholeHistory } from "./state.js";
+import { VirtualList } from "./virtual.js";
+
+const ROW = 36;
+const LANE = 16;
+const MOST_LANES = 14;
+
+export async function historyView(root, place, signal, paint) {
+  const view = new HistoryPage(root, place, signal);
+  const [first, refs] = await Promise.all([newestHistory(), overview()]);
+  view.start(first, refs);
+  paint(root);
+  view.list.render();
+  view.select(place.query.get("id") || first.ids[0]);
+  if (!first.complete) {
+    wholeHistory().then((all) => !signal.aborted && view.take(all)).catch((error) => view.tell(error.message));
+  }
+  return (next) => {
+    if (next.view !== "history") return false;
+    const id = next.query.get("id");
+    if (id && id !== view.chosen) view.select(id);
+    return true;
+  };
+}
+
+class HistoryPage {
+  constructor(root, place, signal) {
+    this.root = root;
+    this.signal = signal;
+    this.words = place.query.get("q") || "";
+    this.branch = place.query.get("branch") || "";
+    this.chosen = null;
+  }
+
+  start(history, refs) {
+    this.canvas = h("canvas", { class: "graph", "aria-hidden": "true" });
+    this.list = new VirtualList({
+      label: "Snapshots, newest first", height: ROW,
+      draw: (row, element) => this.drawRow(row, element),
+      choose: (row) => this.choose(this.rows[row]),
+      open: (row) => { window.location.hash = link("data", [this.history.ids[this.rows[row]]]); },
+      scrolled: (first, last) => this.drawGraph(first, last),
+    });
+    this.list.element.prepend(this.canvas);
+    this.status = h("p", { class: "hint", role: "status" });
+    this.details = h("aside", { class: "panel details", "aria-label": "Snapshot" });
+    const branches = h("select", { id: "branch", onchange: (event) => this.filter(this.words, event.target.value) },
+      h("option", { value: "" }, "All branches and tags"),
+      refs.branches.map((ref) => h("option", { value: `branch ${ref.name}` }, ref.name)),
+      refs.tags.map((ref) => h("option", { value: `tag ${ref.name}` }, `tag ${ref.name}`)));
+    branches.value = this.branch;
+    const search = h("input", { type: "search", id: "search", placeholder: "Message, id, branch or tag", value: this.words, autocomplete: "off", oninput: later(120, (event) => this.filter(event.target.value, this.branch)) });
+    this.root.append(
+      h("section", { class: "panel list", "aria-label": "History" },
+        h("div", { class: "bar" },
+          h("h1", { class: "sr" }, "History"),
+          h("label", { class: "grow" }, h("span", { class: "sr" }, "Search"), search),
+          h("label", {}, h("span", { class: "sr" }, "Branch or tag"), branches), this.status),
+        this.list.element),
+      this.details);
+    this.take(history);
+  }
+
+  take(history) {
+    this.history = history;
+    this.lanes = Math.min(MOST_LANES, 1 + history.lanes.reduce((most, lane) => Math.max(most, lane), 0));
+    this.filter(this.words, this.branch, true);
+  }
+
+  tell(text) {
+    this.status.textContent = text;
+  }
+
+  filter(words, branch, quiet = false) {
+    this.words = words;
+    this.branch = branch;
+    const { history } = this;
+    const wanted = words.trim().toLowerCase();
+    let rows = this.ofBranch(branch) || history.ids.map((_, row) => row);
+    if (wanted) rows = rows.filter((row) => this.matches(row, wanted));
+    this.rows = rows;
+    this.whole = !wanted && !branch;
+    this.gutter = this.whole ? 14 + this.lanes * LANE : 26;
+    this.list.element.style.setProperty("--gutter", `${this.gutter}px`);
+    const kept = this.chosen === null ? -1 : history.ids.indexOf(this.chosen);
+    this.list.selected = rows.indexOf(kept);
+    this.list.setLength(rows.length);
+    this.tell(`${plural(rows.length, "snapshot")}${history.complete ? "" : ", older ones not loaded"}`);
+    if (!quiet) note(link("history", [], { id: this.chosen, q: words, branch }));
+  }
+
+  ofBranch(branch) {
+    if (!branch) return null;
+    const [kind, name] = [branch.slice(0, branch.indexOf(" ")), branch.slice(branch.indexOf(" ") + 1)];
+    const label = kind === "tag" ? `tag: ${name}` : name;
+    const tip = Object.keys(this.history.labels).find((row) => this.history.labels[row].includes(label));
+    return tip === undefined ? [] : chain(this.history, Number(tip));
+  }
+
+  matches(row, words) {
+    const { history } = this;
+    return history.subjects[row].toLowerCase().includes(words) || history.ids[row].toLowerCase().startsWith(words)
+      || (history.labels[row] || []).some((label) => label.toLowerCase().includes(words));
+  }
+
+  drawRow(row, element) {
+    const at = this.rows[row];
+    const { history } = this;
+    fill(element,
+      h("span", { class: "subject" },
+        (history.labels[at] || []).slice(0, 4).map(labelChip),
+        history.marks[at] && h("span", { class: "chip mark-chip" }, history.marks[at]),
+        h("span", { class: "text" }, history.subjects[at] || "(no message)")),
+      h("code", { class: "id" }, short(history.ids[at])),
+      h("time", { datetime: new Date(history.times[at]).toISOString(), title: when(history.times[at]) }, ago(history.times[at])));
+  }
+
+  drawGraph(first, last) {
+    const { element } = this.list;
+    const context = sized(this.canvas, this.gutter, element.clientHeight);
+    const top = element.scrollTop;
+    this.canvas.style.transform = `translateY(${top}px)`;
+    const y = (row) => row * ROW + ROW / 2 - top;
+    context.lineWidth = 2;
+    if (this.whole) this.drawEdges(context, first, last, y);
+    for (let row = first; row < last; row += 1) this.drawDot(context, row, y(row));
+  }
+
+  x(lane) {
+    return 16 + Math.min(lane, MOST_LANES - 1) * LANE;
+  }
+
+  drawEdges(context, first, last, y) {
+    const { parents, lanes, sources, ids } = this.history;
+    for (let row = 0; row < Math.min(last, parents.length); row += 1) {
+      const parent = parents[row];
+      const end = parent === -2 ? parents.length : parent;
+      if (parent === -1 || end < first) continue;
+      const from = this.x(lanes[row]);
+      const to = parent === -2 ? from : this.x(lanes[parent]);
+      context.strokeStyle = CATEGORIES[Math.max(lanes[row], parent === -2 ? 0 : lanes[parent]) % CATEGORIES.length];
+      context.setLineDash(parent === -2 ? [2, 4] : []);
+      line(context, from, y(row), to, y(end));
+    }
+    context.setLineDash([3, 3]);
+    context.strokeStyle = colour("--faint");
+    for (const [row, source] of Object.entries(sources)) {
+      const at = ids.indexOf(source);
+      if (at >= 0 && Number(row) < last && at >= first) line(context, this.x(lanes[row]), y(Number(row)), this.x(lanes[at]), y(at));
+    }
+    context.setLineDash([]);
+  }
+
+  drawDot(context, row, y) {
+    const at = this.rows[row];
+    const lane = this.whole ? this.history.lanes[at] : 0;
+    const mine = this.history.ids[at] === this.chosen;
+    context.beginPath();
+    context.arc(this.whole ? this.x(lane) : 14, y, mine ? 6 : 4.5, 0, 2 * Math.PI);
+    context.fillStyle = CATEGORIES[this.history.lanes[at] % CATEGORIES.length];
+    context.strokeStyle = colour("--surface");
+    context.fill();
+    if (!mine) return;
+    context.strokeStyle = colour("--ink");
+    context.stroke();
+  }
+
+  select(id) {
+    const row = this.rows.indexOf(this.history.ids.indexOf(id));
+    if (row >= 0) this.list.pick(row, true);
+    this.describe(id);
+  }
+
+  choose(at) {
+    const id = this.history.ids[at];
+    note(link("history", [], { id, q: this.words, branch: this.branch }));
+    this.describe(id);
+  }
+
+  async describe(id) {
+    if (!id) {
+      fill(this.details, h("p", { class: "hint" }, "Nothing matches."));
+      return;
+    }
+    this.chosen = id;
+    this.list.soon();
+    const row = this.history.ids.indexOf(id);
+    const changes = h("div", { class: "changes" }, h("p", { class: "hint" }, "…"));
+    let info;
+    try {
+      info = await get("snapshot", { id });
+    } catch (error) {
+      fill(this.details, h("h2", {}, error.type || "Error"), h("p", { class: "prose" }, error.message));
+      return;
+    }
+    if (this.chosen !== id || this.signal.aborted) return;
+    fill(this.details, ...snapshotDetails(info, row < 0 ? [] : this.history.labels[row] || [], row < 0 ? null : this.history.marks[row], this.history.sources[row]), changes);
+    if (info.parent === null) {
+      fill(changes, h("p", { class: "hint" }, "The first snapshot: an empty repository."));
+      return;
+    }
+    try {
+      const found = await get("diff", { from: info.parent, to: id });
+      if (this.chosen === id) fill(changes, h("h3", {}, "Changes"), changeList(found, id));
+    } catch (error) {
+      fill(changes, h("p", { class: "hint" }, error.message));
+    }
+  }
+}
+
+function line(context, fromX, fromY, toX, toY) {
+  context.beginPath();
+  context.moveTo(fromX, fromY);
+  if (fromX === toX) context.lineTo(toX, toY);
+  else {
+    const turn = Math.max(fromY, toY - ROW);
+    context.lineTo(fromX, turn);
+    context.bezierCurveTo(fromX, turn + ROW * 0.6, toX, toY - ROW * 0.6, toX, toY);
+  }
+  context.stroke();
+}
+
+export function labelChip(label) {
+  const tag = label.startsWith("tag: ");
+  return h("span", { class: `chip ${tag ? "tag" : "branch"}`, title: label }, tag ? label.slice(5) : label);
+}
+
+function snapshotDetails(info, labels, mark, source) {
+  const [subject, ...rest] = (info.message || "(no message)").split("\n");
+  const entries = Object.entries(info.metadata);
+  return [
+    h("div", { class: "chips" }, labels.map(labelChip), mark && h("span", { class: "chip mark-chip" }, mark)),
+    h("h2", { class: "message" }, subject.slice(0, 600)),
+    (rest.length > 0 || subject.length > 600) && h("pre", { class: "prose body", tabindex: "0" }, subject.length > 600 ? info.message : rest.join("\n").trim()),
+    h("dl", { class: "facts" },
+      fact("Snapshot", h("code", {}, info.id)),
+      info.parent && fact("Parent", h("a", { href: link("history", [], { id: info.parent }) }, h("code", {}, info.parent))),
+      source && fact("Repeats or undoes", h("a", { href: link("history", [], { id: source }) }, h("code", {}, source))),
+      fact("Written", `${when(info.time)} UTC`),
+      info.imported !== null && fact("Imported", `${when(info.imported)} UTC`),
+      entries.slice(0, 60).map(([name, value]) => fact(name, typeof value === "string" ? value : JSON.stringify(value)))),
+    h("div", { class: "actions" },
+      h("a", { class: "button primary", href: link("data", [info.id]) }, "Browse"),
+      info.parent && h("a", { class: "button", href: link("compare", [], { from: info.parent, to: info.id }) }, "Compare with parent"),
+      h("a", { class: "button", href: link("compare", [], { from: info.id, to: "branch:main" }) }, "Compare with main")),
+  ];
+}
+
+export function fact(name, ...value) {
+  return [h("dt", {}, name), h("dd", {}, ...value)];
+}
+
+const SIGNS = { created: ["+", "new"], deleted: ["−", "deleted"], updated: ["~", "metadata"], moved: ["→", "moved"], chunks: ["▦", "chunks"] };
+
+function changeList(found, id) {
+  const rows = Object.keys(SIGNS).flatMap((kind) => found[kind].slice(0, 40).map((row) => [kind, row]));
+  if (!rows.length) return h("p", { class: "hint" }, "No changes of data.");
+  const total = Object.values(found.counts).reduce((sum, each) => sum + each, 0);
+  return h("ul", { class: "change-list" },
+    rows.slice(0, 60).map(([kind, row]) => h("li", { class: `change ${kind}` },
+      h("span", { class: "sign", title: SIGNS[kind][1] }, SIGNS[kind][0]),
+      h("a", { href: link("compare", [], { from: found.before, to: id, path: row.path || "/" }) }, row.before === null ? `/${row.path}` : `/${row.before} → /${row.path}`),
+      h("span", { class: "hint" }, row.chunks ? plural(row.chunks, "chunk") : SIGNS[kind][1]))),
+    total > 60 && h("li", { class: "hint" }, `and ${count(total - 60)} more`));
+}

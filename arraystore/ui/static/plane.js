@@ -1,0 +1,286 @@
+// A plane or a line of values on a canvas, with axes, a colour bar and a reading of what is under the pointer.
+
+import { rising, shade, ticks, turning } from "./colours.js";
+import { colour, h, onResize, sized } from "./dom.js";
+import { number } from "./format.js";
+
+const BAR = 14;
+const FONT = "11px system-ui, sans-serif";
+
+export class Plane {
+  constructor({ diverging = false, height = 380, label }) {
+    this.diverging = diverging;
+    this.height = height;
+    this.canvas = h("canvas", { role: "img", "aria-label": label, tabindex: "0" });
+    this.reading = h("p", { class: "reading", "aria-live": "polite" }, " ");
+    this.root = h("div", { class: "plane" }, this.canvas, this.reading);
+    this.canvas.addEventListener("pointermove", (event) => this.point(event));
+    this.canvas.addEventListener("pointerleave", () => this.read(null));
+    this.canvas.addEventListener("keydown", (event) => this.key(event));
+    onResize(this.root, () => this.draw());
+  }
+
+  // found: {kind, values, axes, units}; range: [low, high] or null for that of the values
+  set(found, range, label) {
+    this.found = found;
+    const values = found.values.values;
+    let [low, high] = range || extent(values);
+    if (this.diverging) {
+      high = Math.max(Math.abs(low), Math.abs(high)) || 1;
+      low = -high;
+    }
+    if (!(high > low)) [low, high] = [low - 0.5, high + 0.5];
+    this.low = low;
+    this.high = high;
+    if (label) this.canvas.setAttribute("aria-label", label);
+    this.picture = found.kind === "image" ? this.paint(values, found.values.shape) : null;
+    this.draw();
+  }
+
+  paint(values, [rows, columns]) {
+    const picture = document.createElement("canvas");
+    picture.width = columns;
+    picture.height = rows;
+    const context = picture.getContext("2d");
+    const image = context.createImageData(columns, rows);
+    const scale = this.diverging ? turning : rising;
+    const factor = 255 / (this.high - this.low);
+    for (let row = 0; row < rows; row += 1) {
+      const from = (this.upsideDown() ? rows - 1 - row : row) * columns;
+      for (let column = 0; column < columns; column += 1) {
+        const value = values[from + column];
+        if (Number.isNaN(value)) continue;
+        const at = 3 * Math.min(255, Math.max(0, Math.round((value - this.low) * factor)));
+        const to = 4 * (row * columns + column);
+        image.data[to] = scale[at];
+        image.data[to + 1] = scale[at + 1];
+        image.data[to + 2] = scale[at + 2];
+        image.data[to + 3] = 255;
+      }
+    }
+    context.putImageData(image, 0, 0);
+    return picture;
+  }
+
+  // North is up: latitudes and other heights that rise are drawn from the bottom.
+  upsideDown() {
+    const [down] = this.found.axes;
+    const rises = down.values !== null && down.values.length > 1 && down.values[down.values.length - 1] > down.values[0];
+    return rises && /lat|^y$|north|height|altitude/i.test(down.name);
+  }
+
+  proportion() {
+    const [down, across] = this.found.axes;
+    const [rows, columns] = this.found.values.shape;
+    const latitude = down.values !== null && across.values !== null && /lat/i.test(down.name) && /lon/i.test(across.name);
+    if (!latitude) return Math.min(4, Math.max(0.5, columns / Math.max(rows, 1)));
+    const span = (values) => Math.abs(values[values.length - 1] - values[0]) || 1;
+    const middle = (down.values[0] + down.values[down.values.length - 1]) / 2;
+    return Math.min(4, Math.max(0.5, (span(across.values) / span(down.values)) * Math.max(0.3, Math.cos((middle * Math.PI) / 180))));
+  }
+
+  draw() {
+    const width = this.root.clientWidth;
+    if (!this.found || width === 0) return;
+    if (this.found.kind === "image") this.drawImage(width);
+    else this.drawLine(width);
+  }
+
+  drawImage(width) {
+    const left = 62;
+    const right = 66;
+    const room = Math.max(60, width - left - right);
+    let tall = Math.min(this.height, room / this.proportion());
+    tall = Math.max(70, tall);
+    const wide = Math.min(room, tall * this.proportion());
+    const box = { x: left, y: 10, width: wide, height: tall };
+    const context = sized(this.canvas, width, tall + 50);
+    context.font = FONT;
+    context.imageSmoothingEnabled = false;
+    context.fillStyle = colour("--nothing");
+    context.fillRect(box.x, box.y, box.width, box.height);
+    context.drawImage(this.picture, box.x, box.y, box.width, box.height);
+    context.strokeStyle = colour("--line");
+    context.lineWidth = 1;
+    context.strokeRect(box.x - 0.5, box.y - 0.5, box.width + 1, box.height + 1);
+    this.box = box;
+    this.drawLabels(context, box);
+    this.drawBar(context, box.x + box.width + 14, box.y, box.height);
+    if (this.at) this.drawCross(context, box);
+  }
+
+  drawLabels(context, box) {
+    const [down, across] = this.found.axes;
+    context.fillStyle = colour("--soft");
+    context.textAlign = "center";
+    context.textBaseline = "top";
+    const wide = Math.max(1, Math.floor(box.width / 84));
+    for (const at of places(this.found.values.shape[1], wide)) {
+      const x = box.x + ((at + 0.5) / this.found.values.shape[1]) * box.width;
+      context.fillRect(x, box.y + box.height, 1, 4);
+      context.fillText(cut(tick(across, at), 13), x, box.y + box.height + 6);
+    }
+    context.fillText(cut(title(across), 60), box.x + box.width / 2, box.y + box.height + 23);
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    const rows = this.found.values.shape[0];
+    for (const at of places(rows, Math.max(1, Math.floor(box.height / 44)))) {
+      const y = box.y + ((this.upsideDown() ? rows - 1 - at : at) + 0.5) / rows * box.height;
+      context.fillRect(box.x - 5, y, 4, 1);
+      context.fillText(cut(tick(down, at), 7), box.x - 8, y);
+    }
+    context.save();
+    context.translate(10, box.y + box.height / 2);
+    context.rotate(-Math.PI / 2);
+    context.textAlign = "center";
+    context.fillText(cut(title(down), 40), 0, 0);
+    context.restore();
+  }
+
+  drawBar(context, x, y, height) {
+    const scale = this.diverging ? turning : rising;
+    for (let at = 0; at < height; at += 1) {
+      context.fillStyle = shade(scale, 1 - at / height);
+      context.fillRect(x, y + at, BAR, 1.5);
+    }
+    context.fillStyle = colour("--soft");
+    context.textAlign = "left";
+    context.textBaseline = "middle";
+    for (const value of ticks(this.low, this.high, Math.max(2, Math.floor(height / 48)))) {
+      const at = y + height * (1 - (value - this.low) / (this.high - this.low));
+      context.fillRect(x + BAR, at, 3, 1);
+      context.fillText(number(value), x + BAR + 5, at);
+    }
+    if (this.found.units) {
+      context.textBaseline = "top";
+      context.fillText(cut(this.found.units, 9), x, y + height + 6);
+    }
+  }
+
+  drawCross(context, box) {
+    const [rows, columns] = this.found.values.shape;
+    const [row, column] = this.at;
+    const shown = this.upsideDown() ? rows - 1 - row : row;
+    const cell = { x: box.x + (column / columns) * box.width, y: box.y + (shown / rows) * box.height, width: box.width / columns, height: box.height / rows };
+    context.lineWidth = 2;
+    context.strokeStyle = "#fff";
+    context.strokeRect(cell.x - 2, cell.y - 2, cell.width + 4, cell.height + 4);
+    context.strokeStyle = "#000";
+    context.lineWidth = 1;
+    context.strokeRect(cell.x - 3.5, cell.y - 3.5, cell.width + 7, cell.height + 7);
+  }
+
+  drawLine(width) {
+    const values = this.found.values.values;
+    const box = { x: 62, y: 12, width: Math.max(60, width - 80), height: Math.min(this.height, 240) };
+    const context = sized(this.canvas, width, box.height + 54);
+    context.font = FONT;
+    this.box = box;
+    const y = (value) => box.y + box.height * (1 - (value - this.low) / (this.high - this.low));
+    const x = (at) => box.x + (values.length > 1 ? at / (values.length - 1) : 0.5) * box.width;
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    for (const value of ticks(this.low, this.high, 5)) {
+      context.strokeStyle = colour("--grid");
+      context.beginPath();
+      context.moveTo(box.x, y(value));
+      context.lineTo(box.x + box.width, y(value));
+      context.stroke();
+      context.fillStyle = colour("--soft");
+      context.fillText(number(value), box.x - 7, y(value));
+    }
+    context.textAlign = "center";
+    context.textBaseline = "top";
+    const [across] = this.found.axes;
+    for (const at of places(values.length, Math.max(1, Math.floor(box.width / 96)))) context.fillText(cut(tick(across, at), 14), x(at), box.y + box.height + 6);
+    context.fillText(`${cut(title(across), 60)}${this.found.units ? ` · values in ${this.found.units}` : ""}`, box.x + box.width / 2, box.y + box.height + 24);
+    context.strokeStyle = colour("--accent");
+    context.fillStyle = colour("--accent");
+    context.lineWidth = 1.8;
+    context.beginPath();
+    let pen = false;
+    for (let at = 0; at < values.length; at += 1) {
+      if (Number.isNaN(values[at])) pen = false;
+      else if (pen) context.lineTo(x(at), y(values[at]));
+      else {
+        context.moveTo(x(at), y(values[at]));
+        pen = true;
+      }
+    }
+    context.stroke();
+    if (this.at) {
+      context.beginPath();
+      context.arc(x(this.at[0]), y(values[this.at[0]]), 4, 0, 2 * Math.PI);
+      context.fill();
+    }
+  }
+
+  point(event) {
+    if (!this.found) return;
+    const bounds = this.canvas.getBoundingClientRect();
+    const across = (event.clientX - bounds.left - this.box.x) / this.box.width;
+    const down = (event.clientY - bounds.top - this.box.y) / this.box.height;
+    if (across < 0 || across >= 1 || down < 0 || down >= 1) {
+      this.read(null);
+    } else if (this.found.kind === "image") {
+      const [rows, columns] = this.found.values.shape;
+      const row = Math.floor(down * rows);
+      this.read([this.upsideDown() ? rows - 1 - row : row, Math.floor(across * columns)]);
+    } else {
+      this.read([Math.round(across * (this.found.values.values.length - 1))]);
+    }
+  }
+
+  key(event) {
+    const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+    if (!(event.key in moves) || !this.found) return;
+    event.preventDefault();
+    const sizes = this.found.values.shape;
+    const [down, across] = moves[event.key];
+    const by = sizes.length === 2 ? [this.upsideDown() ? -down : down, across] : [across || -down];
+    const from = this.at || sizes.map((size) => Math.floor(size / 2));
+    this.read(sizes.map((size, axis) => Math.min(size - 1, Math.max(0, from[axis] + by[axis]))));
+  }
+
+  read(at) {
+    this.at = at;
+    if (at === null) {
+      this.reading.textContent = " ";
+    } else {
+      const { values, axes, units } = this.found;
+      const value = values.values[at.length === 2 ? at[0] * values.shape[1] + at[1] : at[0]];
+      const where = at.map((place, axis) => `${axes[axis].name} ${tick(axes[axis], place)}`).join(", ");
+      this.reading.textContent = `${where}: ${Number.isNaN(value) ? "no value" : number(value)}${units && !Number.isNaN(value) ? ` ${units}` : ""}`;
+    }
+    this.draw();
+  }
+}
+
+export function extent(values) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values) {
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  return low <= high ? [low, high] : [0, 1];
+}
+
+export function tick(axis, at) {
+  return axis.labels !== null && axis.labels[at] !== undefined ? axis.labels[at] : String(axis.start + at * axis.step);
+}
+
+function title(axis) {
+  return axis.units ? `${axis.name} (${axis.units})` : axis.name;
+}
+
+function cut(text, most) {
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+}
+
+function places(size, most) {
+  const every = Math.max(1, Math.ceil(size / most));
+  const found = [];
+  for (let at = Math.floor(Math.min(every, size) / 2); at < size; at += every) found.push(at);
+  return found;
+}

@@ -1,0 +1,84 @@
+// The values of an array: a plane, a line, or a table.
+
+import { get } from "./api.js";
+import { fill, h } from "./dom.js";
+import { count, number } from "./format.js";
+import { Plane, tick } from "./plane.js";
+import { Slices } from "./slices.js";
+
+export function valuePanel(at, node, slice, sliced) {
+  const panel = new ValuePanel(at, node, slice, sliced);
+  panel.load();
+  return panel;
+}
+
+class ValuePanel {
+  constructor(at, node, slice, sliced) {
+    this.at = at;
+    this.node = node;
+    this.slices = new Slices(node, slice, (next) => { sliced(next); this.load(); });
+    this.body = h("div", { class: "values-body" }, h("p", { class: "hint" }, "Reading …"));
+    this.numbers = h("p", { class: "hint numbers" });
+    this.asTable = h("button", { type: "button", class: "quiet", "aria-pressed": "false", onclick: () => this.turn() }, "Table");
+    this.root = h("section", { class: "panel values", "aria-label": "Values" },
+      h("div", { class: "panel-head" }, h("h2", {}, "Values"), this.numbers, this.asTable), this.slices.root, this.body);
+    this.turned = false;
+    this.run = 0;
+  }
+
+  show(at, slice) {
+    this.at = at;
+    this.slices.move(slice);
+    this.load();
+  }
+
+  turn() {
+    this.turned = !this.turned;
+    this.asTable.setAttribute("aria-pressed", this.turned);
+    if (this.found) this.draw(this.found);
+  }
+
+  async load() {
+    const run = (this.run += 1);
+    try {
+      const found = await get("preview", { at: this.at, path: this.node.path, ...this.slices.slice });
+      if (run !== this.run) return;
+      this.found = found;
+      this.slices.show(found);
+      this.draw(found);
+    } catch (error) {
+      if (run !== this.run) return;
+      this.plane = null;
+      fill(this.body, h("div", { class: "problem", role: "alert" }, h("h3", {}, error.type || "Error"), h("p", { class: "prose" }, error.message)));
+    }
+  }
+
+  draw(found) {
+    const { summary } = found;
+    this.numbers.textContent = summary === null ? "" : summary.minimum === null ? "no values here" : `${number(summary.minimum)} to ${number(summary.maximum)}${found.units ? ` ${found.units}` : ""}, mean ${number(summary.mean)}${summary.missing ? `, ${count(summary.missing)} missing` : ""}${found.clipped ? " · a part of it" : ""}`;
+    const pictured = found.kind === "image" || found.kind === "line";
+    this.asTable.hidden = !pictured;
+    if (!pictured || this.turned) {
+      this.plane = null;
+      fill(this.body, table(found));
+      return;
+    }
+    if (!this.plane || this.kind !== found.kind) {
+      this.kind = found.kind;
+      this.plane = new Plane({ label: "Values" });
+      fill(this.body, this.plane.root);
+    }
+    this.plane.set(found, null, `${found.title || found.path}, ${this.numbers.textContent}`);
+  }
+}
+
+export function table(found) {
+  if (found.kind === "scalar" || found.axes.length === 0) return h("p", { class: "scalar" }, found.table[0][0] || "no value", found.units && ` ${found.units}`);
+  const [first, second] = found.axes;
+  const across = second || first;
+  const head = found.table[0].map((_, at) => h("th", { scope: "col" }, tick(across, at)));
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table of values" },
+    h("table", { class: "numbers-table" },
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, second ? `${first.name} \\ ${second.name}` : first.name), head)),
+      h("tbody", {}, found.table.map((row, at) => h("tr", {}, h("th", { scope: "row" }, second ? tick(first, at) : "value"), row.map((item) => h("td", {}, item)))))));
+}

@@ -1,0 +1,251 @@
+"""The chunk grid of an array as a picture: a cell for each chunk, or for several where there are many."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore._context import Context
+from arraystore._format.box import Box
+from arraystore._format.ids import id_to_text
+from arraystore._format.node import Node
+from arraystore._format.types import Bools, Int64s
+from arraystore._format.zarr_metadata import array_info
+from arraystore._history.compare import compare
+from arraystore._log.state import SnapshotState
+from arraystore._repository.repository import Repository
+from arraystore.errors import NotFoundError
+from arraystore.ui.views.limits import MAX_CELLS
+from arraystore.ui.views.manifests import NONE, Chunks, visible_chunks
+from arraystore.ui.views.slicing import check_index, choose_axes
+from arraystore.ui.views.snapshots import array_at, load_session, state_of
+
+__all__ = ["ChunkMap", "Picture", "changed_chunks", "chunk_map"]
+
+_WIDE = 1.8
+"""Width of a wrapped row of chunks, over its height."""
+
+_MIXED = 4
+"""Kind of a picture cell with chunks of several kinds."""
+
+_MOST_PACKS = 500
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Places of chunks in a picture."""
+
+    grid: tuple[int, ...]
+    axes: tuple[int, int] | None
+    """Axes of the grid down and across; None if the only long axis is wrapped into rows."""
+    index: tuple[int, ...]
+    """Coordinate along each other axis."""
+    rows: int
+    columns: int
+    step: tuple[int, int]
+    """Chunks to a picture cell, down and across; along a wrapped axis the second."""
+
+    @property
+    def long(self) -> int:
+        """The wrapped axis."""
+        return max(range(len(self.grid)), key=self.grid.__getitem__, default=0)
+
+    @property
+    def box(self) -> Box | None:
+        """Box of the chunks in the picture; None for an array without any."""
+        if not self.grid or 0 in self.grid:
+            return None
+        shown = {self.long} if self.axes is None else set(self.axes)
+        low = [0 if axis in shown else at for axis, at in enumerate(self.index)]
+        high = [size if axis in shown else self.index[axis] + 1 for axis, size in enumerate(self.grid)]
+        return Box(tuple(low), tuple(high))
+
+    def places(self, coords: Int64s) -> tuple[Bools | slice, Int64s]:
+        """Return which of some chunks are in the picture, and the picture cells of these."""
+        if not self.grid:
+            return slice(None), np.zeros(len(coords), dtype=np.int64)
+        box = self.box
+        inside = np.zeros(len(coords), dtype=bool) if box is None else box.inside(coords)
+        shown = coords[inside]
+        if self.axes is None:
+            return inside, shown[:, self.long] // self.step[1]
+        down, across = self.axes
+        return inside, (shown[:, down] // self.step[0]) * self.columns + shown[:, across] // self.step[1]
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkMap:
+    """Chunks of an array in one snapshot, as columns over picture cells in row-major order."""
+
+    snapshot: str
+    path: str
+    picture: Picture
+    dimensions: tuple[str | None, ...] | None
+    kind: npt.NDArray[np.uint8]
+    """0 for no chunk, 1 in packs, 2 in manifests, 3 virtual, 4 several of these."""
+    count: npt.NDArray[np.int32]
+    """Chunks of the cell."""
+    nbytes: npt.NDArray[np.float64]
+    """Encoded bytes of the chunks of the cell."""
+    time: npt.NDArray[np.float64]
+    """Milliseconds since 1970 when the newest chunk of the cell was written, by the writer's clock; 0 for none."""
+    pack: npt.NDArray[np.int32]
+    """Position in `packs` of a pack of the cell; -1 for none, -2 for one that is not listed."""
+    packs: tuple[str, ...]
+    changed: npt.NDArray[np.int32] | None
+    """Chunks of the cell that the commit of this snapshot wrote or deleted; None if that is unknown."""
+    chunks: int
+    """Chunks in the picture."""
+    total: float
+    """Cells of the chunk grid in the picture."""
+
+
+@dataclass(eq=False)
+class _Columns:
+    """The columns of a map, while chunks are added."""
+
+    picture: Picture
+    kind: npt.NDArray[np.uint8] = field(init=False)
+    count: npt.NDArray[np.int32] = field(init=False)
+    nbytes: npt.NDArray[np.float64] = field(init=False)
+    time: npt.NDArray[np.float64] = field(init=False)
+    pack: npt.NDArray[np.int32] = field(init=False)
+    packs: dict[bytes, int] = field(default_factory=dict[bytes, int])
+
+    def __post_init__(self) -> None:
+        size = self.picture.rows * self.picture.columns
+        self.kind = np.full(size, NONE, dtype=np.uint8)
+        self.count = np.zeros(size, dtype=np.int32)
+        self.nbytes = np.zeros(size)
+        self.time = np.zeros(size)
+        self.pack = np.full(size, -1, dtype=np.int32)
+
+    def add(self, chunks: Chunks) -> None:
+        """Add chunks, each of which is added once."""
+        inside, cells = self.picture.places(chunks.coords)
+        kind, source = chunks.kind[inside], chunks.source[inside]
+        self.count += np.bincount(cells, minlength=len(self.count)).astype(np.int32)
+        self.nbytes += np.bincount(cells, chunks.length[inside], minlength=len(self.count))
+        np.maximum.at(self.time, cells, chunks.time[inside])
+        for each in np.unique(kind):
+            there = cells[kind == each]
+            self.kind[there] = np.where((self.kind[there] == NONE) | (self.kind[there] == each), each, _MIXED)
+        if chunks.packs:
+            numbers = np.array([*map(self._number, chunks.packs), -1], dtype=np.int32)
+            packed = source >= 0
+            self.pack[cells[packed]] = numbers[source[packed]]
+
+    def _number(self, pack: bytes) -> int:
+        if pack not in self.packs and len(self.packs) >= _MOST_PACKS:
+            return -2
+        return self.packs.setdefault(pack, len(self.packs))
+
+
+async def chunk_map(
+    repository: Repository, at: str, path: str, axes: Sequence[int] | None = None, index: Sequence[int] | None = None
+) -> ChunkMap:
+    """Return the chunk map of an array.
+
+    Parameters
+    ----------
+    repository
+        The repository.
+    at
+        Name of the snapshot, as for `load_session`.
+    path
+        Path of the array.
+    axes
+        Axes of the chunk grid down and across; by default the longest two.
+    index
+        Chunk coordinate along every axis, of which those along `axes` do not matter.
+    """
+    session = await load_session(repository, at)
+    found = array_at(session, path)
+    picture = make_picture(array_info(found.documents).grid, axes, index)
+    columns, changed = await asyncio.gather(
+        _fill(repository.context, found, picture), _changed_in_commit(repository, state_of(session), found, picture)
+    )
+    from arraystore.ui.views.hierarchy import dimension_names
+
+    box = picture.box
+    return ChunkMap(
+        session.snapshot_id,
+        found.path,
+        picture,
+        dimension_names(found),
+        columns.kind,
+        columns.count,
+        columns.nbytes,
+        columns.time,
+        columns.pack,
+        tuple(map(id_to_text, columns.packs)),
+        changed,
+        int(columns.count.sum()),
+        float(0 if box is None and picture.grid else 1 if box is None else box.volume),
+    )
+
+
+def make_picture(grid: tuple[int, ...], axes: Sequence[int] | None, index: Sequence[int] | None) -> Picture:
+    """Choose the places of the chunks of a grid."""
+    at = check_index(index, grid)
+    long = [axis for axis, size in enumerate(grid) if size > 1]
+    if axes is None and len(long) < 2:
+        size = max(grid, default=1)
+        step = max(1, -(-size // MAX_CELLS))
+        cells = -(-size // step)
+        columns = cells if cells <= 48 else min(cells, math.ceil(math.sqrt(cells * _WIDE)))
+        return Picture(grid, None, at, -(-cells // max(columns, 1)), columns, (1, step))
+    down, across = choose_axes(grid, axes)
+    most = math.isqrt(MAX_CELLS)
+    steps = tuple([max(1, -(-grid[axis] // most)) for axis in (down, across)])
+    rows, columns = (-(-grid[axis] // step) for axis, step in zip((down, across), steps, strict=True))
+    return Picture(grid, (down, across), at, rows, columns, (steps[0], steps[1]))
+
+
+async def _fill(context: Context, found: Node, picture: Picture) -> _Columns:
+    columns = _Columns(picture)
+    if picture.box is not None or not picture.grid:
+        async for chunks in visible_chunks(context.manifests, found.layers, picture.box):
+            columns.add(chunks)
+    return columns
+
+
+async def _changed_in_commit(
+    repository: Repository, state: SnapshotState, found: Node, picture: Picture
+) -> npt.NDArray[np.int32] | None:
+    if state.parent is None:
+        return None
+    try:
+        before = state_of(await load_session(repository, id_to_text(state.parent)))
+    except NotFoundError:  # it has expired
+        return None
+    return count_in(picture, await changed_chunks(repository.context, before, state, found))
+
+
+def count_in(picture: Picture, coords: Int64s) -> npt.NDArray[np.int32]:
+    """Count chunks by picture cell."""
+    _, cells = picture.places(coords)
+    return np.bincount(cells, minlength=picture.rows * picture.columns).astype(np.int32)
+
+
+async def changed_chunks(context: Context, before: SnapshotState, after: SnapshotState, found: Node) -> Int64s:
+    """Return the chunks of one array of `after` that differ in two snapshots, shape (n, d)."""
+    comparison = await compare(
+        _only(before, found), _only(after, found), context.manifests, context.log, whole=(before, after)
+    )
+    for _, coords in comparison.chunks:
+        return coords
+    return np.empty((0, len(array_info(found.documents).grid)), dtype=np.int64)
+
+
+def _only(state: SnapshotState, found: Node) -> SnapshotState:
+    """Return a snapshot with one node, by its id."""
+    there: Any = state.by_id(found.id)
+    nodes = {} if there is None else {there.key: there}
+    return replace(state, nodes=nodes, keys={node.id: key for key, node in nodes.items()})

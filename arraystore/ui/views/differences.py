@@ -1,0 +1,251 @@
+"""What differs between two snapshots: nodes, documents line by line, chunks as a map, values as a plane."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore._format.node import Node, NodeKind
+from arraystore._format.zarr_metadata import array_info
+from arraystore._history.compare import compare
+from arraystore._log.state import SnapshotState
+from arraystore._repository.repository import Repository
+from arraystore._session.session import Session
+from arraystore.errors import InvalidInputError, NodeNotFoundError
+from arraystore.ui.views.chunk_map import Picture, changed_chunks, count_in, make_picture
+from arraystore.ui.views.coordinates import Axis, text_of
+from arraystore.ui.views.hierarchy import attributes_of, chunk_shape, document_of
+from arraystore.ui.views.limits import MAX_LINES, MAX_MESSAGE, MAX_PATHS
+from arraystore.ui.views.preview import Plane, Summary, read_plane, summary_of
+from arraystore.ui.views.snapshots import array_at, load_session, node_at, state_of
+
+__all__ = ["Differences", "NodeDifference", "ValueDifference", "differences", "node_difference", "value_difference"]
+
+_LONGEST_DOCUMENT = 2_000
+"""Lines of a document that are compared; the time grows with their square."""
+
+
+@dataclass(frozen=True)
+class PathRow:
+    """Node that differs."""
+
+    path: str
+    kind: str
+    chunks: int = 0
+    """Chunks that differ."""
+    before: str | None = None
+    """Path in the first snapshot, of a node that moved."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Differences of two snapshots, at most 2,000 paths of each kind."""
+
+    before: str
+    after: str
+    created: tuple[PathRow, ...]
+    deleted: tuple[PathRow, ...]
+    updated: tuple[PathRow, ...]
+    moved: tuple[PathRow, ...]
+    chunks: tuple[PathRow, ...]
+    """Arrays with chunks that differ."""
+    counts: dict[str, int]
+    """Numbers of all paths of each kind."""
+
+
+@dataclass(frozen=True, eq=False)
+class NodeDifference:
+    """Differences of one node."""
+
+    before: str
+    after: str
+    path: str
+    kind: str
+    lines: tuple[str, ...]
+    """Lines of a unified diff of the metadata documents."""
+    picture: Picture | None
+    changed: npt.NDArray[np.int32] | None
+    """Chunks that differ, by picture cell; None for no array."""
+    chunks: int
+    index: tuple[int, ...]
+    """Item at which values differ, of the last chunk that does; empty where there is none."""
+
+
+@dataclass(frozen=True, eq=False)
+class ValueDifference:
+    """Values of a part of an array in two snapshots, thinned out alike."""
+
+    before: npt.NDArray[np.float32]
+    after: npt.NDArray[np.float32]
+    difference: npt.NDArray[np.float32]
+    """After minus before; NaN where one of them has no value."""
+    kind: str
+    axes: tuple[Axis, ...]
+    others: tuple[Axis, ...]
+    clipped: bool
+    summaries: tuple[Summary, Summary, Summary]
+    differing: int
+    """Items that differ."""
+    units: str | None
+    title: str | None
+
+
+async def differences(repository: Repository, before: str, after: str) -> Differences:
+    """Return what differs between two snapshots."""
+    first, second = await _both(repository, before, after)
+    context = repository.context
+    found = await compare(state_of(first), state_of(second), context.manifests, context.log)
+    lists = {
+        "created": [_row(node) for node in found.created],
+        "deleted": [_row(node) for node in found.deleted],
+        "updated": [_row(node) for node in found.updated],
+        "moved": [PathRow(move.after, move.kind.name.lower(), 0, move.before) for move in found.moved],
+        "chunks": [_row(node, len(coords)) for node, coords in found.chunks],
+    }
+    counts = {name: len(rows) for name, rows in lists.items()}
+    shown = {name: tuple(sorted(rows, key=lambda row: row.path)[:MAX_PATHS]) for name, rows in lists.items()}
+    return Differences(first.snapshot_id, second.snapshot_id, **shown, counts=counts)
+
+
+def _row(node: Node, chunks: int = 0) -> PathRow:
+    return PathRow(node.path, node.kind.name.lower(), chunks)
+
+
+async def _both(repository: Repository, before: str, after: str) -> tuple[Session, Session]:
+    first, second = await asyncio.gather(load_session(repository, before), load_session(repository, after))
+    return first, second
+
+
+async def node_difference(
+    repository: Repository,
+    before: str,
+    after: str,
+    path: str,
+    axes: Sequence[int] | None = None,
+    index: Sequence[int] | None = None,
+) -> NodeDifference:
+    """Return what differs in one node, by its path in the second snapshot, or in the first if it is only there."""
+    first, second = await _both(repository, before, after)
+    was, now = _counterparts(first, second, path)
+    shown = now or was
+    assert shown is not None
+    lines = tuple(_lines(was, now))
+    picture = changed = None
+    chunks = 0
+    place: tuple[int, ...] = ()
+    if shown.kind == NodeKind.ARRAY:
+        coords = await _changed(repository, state_of(first), state_of(second), was, now)
+        picture = make_picture(array_info(shown.documents).grid, axes, index)
+        changed, chunks, place = count_in(picture, coords), len(coords), _place(shown, coords)
+    kind = shown.kind.name.lower()
+    return NodeDifference(
+        first.snapshot_id, second.snapshot_id, shown.path, kind, lines, picture, changed, chunks, place
+    )
+
+
+def _place(array: Node, coords: npt.NDArray[np.int64]) -> tuple[int, ...]:
+    """Return the last item of the last of some chunks."""
+    chunk = chunk_shape(document_of(array))
+    if chunk is None or not len(coords):
+        return ()
+    ends = zip(coords[-1].tolist(), chunk, array_info(array.documents).shape, strict=True)
+    return tuple([max(0, min((at + 1) * side, size) - 1) for at, side, size in ends])
+
+
+def _counterparts(first: Session, second: Session, path: str) -> tuple[Node | None, Node | None]:
+    """Return a node in both snapshots, wherever it has moved."""
+    try:
+        now = node_at(second, path)
+    except NodeNotFoundError:
+        was = node_at(first, path)
+        return was, state_of(second).by_id(was.id)
+    return state_of(first).by_id(now.id), now
+
+
+async def _changed(
+    repository: Repository, before: SnapshotState, after: SnapshotState, was: Node | None, now: Node | None
+) -> npt.NDArray[np.int64]:
+    if now is None:
+        assert was is not None
+        return await changed_chunks(repository.context, after, before, was)  # all that it had
+    return await changed_chunks(repository.context, before, after, now)
+
+
+def _lines(was: Node | None, now: Node | None) -> list[str]:
+    """Compare the metadata documents of a node, as indented JSON."""
+    found: list[str] = []
+    names = sorted({*(was.documents if was else ()), *(now.documents if now else ())})
+    for name in names:
+        old, new = (_pretty(None if node is None else node.documents.get(name)) for node in (was, now))
+        if old != new:
+            found += difflib.unified_diff(old, new, f"before/{name}", f"after/{name}", lineterm="", n=3)
+    return found[:MAX_LINES]
+
+
+def _pretty(document: bytes | None) -> list[str]:
+    if document is None:
+        return []
+    try:
+        text = json.dumps(json.loads(document), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        text = document.decode(errors="replace")
+    return [line[:1_000] for line in text[:MAX_MESSAGE].splitlines()[:_LONGEST_DOCUMENT]]
+
+
+async def value_difference(
+    repository: Repository,
+    before: str,
+    after: str,
+    path: str,
+    axes: Sequence[int] | None = None,
+    index: Sequence[int] | None = None,
+) -> ValueDifference:
+    """Return the values of a part of an array in both snapshots, and their difference.
+
+    Raises
+    ------
+    InvalidInputError
+        If one of them does not have the array with numbers of the same number of dimensions.
+    """
+    first, second = await _both(repository, before, after)
+    array_at(second, path)
+    was, now = _counterparts(first, second, path)
+    if was is None or now is None or was.kind != NodeKind.ARRAY:
+        raise InvalidInputError(f"array '/{path}' is in one of the two snapshots only: there is nothing to subtract")
+    ours, theirs = await asyncio.gather(read_plane(first, was, axes, index), read_plane(second, now, axes, index))
+    old, new = _same_part(path, ours, theirs)
+    with np.errstate(invalid="ignore"):  # of infinities
+        difference = new - old
+    attributes = attributes_of(now)
+    return ValueDifference(
+        old.astype(np.float32),
+        new.astype(np.float32),
+        difference.astype(np.float32),
+        theirs.kind,
+        theirs.axes if theirs.values.shape == new.shape else ours.axes,
+        theirs.others,
+        ours.clipped or theirs.clipped,
+        (summary_of(old), summary_of(new), summary_of(difference)),
+        int(((old != new) & ~(np.isnan(old) & np.isnan(new))).sum()),
+        text_of(attributes, "units"),
+        text_of(attributes, "long_name", "standard_name"),
+    )
+
+
+def _same_part(path: str, ours: Plane, theirs: Plane) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the values of both that are at the same places: an array may have grown."""
+    old, new = ours.values, theirs.values
+    if old.dtype.kind != "f" or new.dtype.kind != "f" or old.ndim != new.ndim:
+        raise InvalidInputError(f"array '/{path}' does not hold numbers of one shape in both snapshots")
+    if [(axis.start, axis.step) for axis in ours.axes] != [(axis.start, axis.step) for axis in theirs.axes]:
+        raise InvalidInputError(
+            f"array '/{path}' has another shape in each snapshot, too large to be shown whole: choose other axes"
+        )
+    common = tuple([slice(0, min(sides)) for sides in zip(old.shape, new.shape, strict=True)])
+    return old[common], new[common]

@@ -1,0 +1,93 @@
+"""The visible references of an array, a manifest at a time, so that memory does not follow the number of chunks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from arraystore._chunks.layer_lookup import find_visible
+from arraystore._chunks.manifest_cache import ManifestCache
+from arraystore._format.box import Box
+from arraystore._format.ids import id_time
+from arraystore._format.layer import Layer
+from arraystore._format.manifest import Manifest
+from arraystore._format.types import Int64s
+from arraystore._runtime.concurrency import bounded
+from arraystore.ui.views.limits import MAX_MANIFESTS, TooLargeError
+
+__all__ = ["INLINE", "NONE", "PACK", "VIRTUAL", "Chunks", "visible_chunks"]
+
+NONE, PACK, INLINE, VIRTUAL = 0, 1, 2, 3
+"""Kinds of chunks: without a reference, in a pack, in a manifest, in an object elsewhere."""
+
+_AHEAD = 32
+"""Manifests that are loaded at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chunks:
+    """Some chunks of an array, as columns."""
+
+    coords: Int64s
+    """Chunk-grid coordinates, shape (n, d)."""
+    kind: Int64s
+    """`PACK`, `INLINE` or `VIRTUAL`."""
+    length: Int64s
+    """Encoded bytes."""
+    time: Int64s
+    """Milliseconds since 1970 at which the pack, or the manifest of any other chunk, was begun."""
+    source: Int64s
+    """Position in `packs`; -1 for a chunk in none."""
+    packs: tuple[bytes, ...]
+    """Ids of packs."""
+
+
+async def visible_chunks(manifests: ManifestCache, layers: Sequence[Layer], box: Box | None) -> AsyncIterator[Chunks]:
+    """Yield the chunks of an array within a box, of which there is one for each cell.
+
+    Raises
+    ------
+    TooLargeError
+        If that takes more manifests than a view may read.
+    """
+    wanted = [layer for layer in layers if box is None or layer.box.intersects(box)]
+    if len(wanted) > MAX_MANIFESTS:
+        raise TooLargeError(
+            f"the chunks are listed in {len(wanted):,} manifests, and a page reads at most {MAX_MANIFESTS:,}: "
+            "`arraystore compact` folds them"
+        )
+    for start in range(0, len(wanted), _AHEAD):
+        await load_layers(manifests, wanted[start : start + _AHEAD])
+        for at in range(start, min(start + _AHEAD, len(wanted))):
+            layer = wanted[at]
+            manifest = await manifests.load(layer)
+            shown = await find_visible(manifests, layer, manifest, wanted[at + 1 :])
+            chunks = _chunks(layer, manifest, np.flatnonzero(shown & (manifest.source != manifest.deleted_source)))
+            if len(chunks.kind):
+                yield chunks
+
+
+async def load_layers(manifests: ManifestCache, layers: Iterable[Layer]) -> None:
+    """Load manifests side by side, those attached to one record by one request."""
+    missing = [layer for layer in layers if manifests.get(layer) is None]
+    records: dict[tuple[str, int], list[Layer]] = {}
+    for layer in missing:
+        if layer.attachment is not None:
+            records.setdefault((layer.attachment.branch, layer.attachment.sequence), []).append(layer)
+    await bounded(manifests.load_attached, [each for each in records.values() if len(each) > 1], _AHEAD)
+    await bounded(manifests.load, missing, _AHEAD)
+
+
+def _chunks(layer: Layer, manifest: Manifest, at: Int64s) -> Chunks:
+    coords = manifest.box.coords(manifest.numbers()[at])
+    if layer.shift is not None:
+        coords = coords + np.array(layer.shift, dtype=np.int64)
+    source = manifest.source[at].astype(np.int64)
+    packed = source < manifest.pack_count
+    kind = np.where(packed, PACK, np.where(source < manifest.inline_source, VIRTUAL, INLINE))
+    packs = tuple([bytes(manifest.pack_id(i)) for i in range(manifest.pack_count)])
+    times = np.array([*map(id_time, packs), id_time(layer.id)], dtype=np.int64)
+    source = np.where(packed, source, -1)
+    return Chunks(coords, kind, manifest.length[at].astype(np.int64), times[source], source, packs)

@@ -1,0 +1,259 @@
+"""A look at the values of an array: a plane, a line or a table, thinned out to what a page shows."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore._format.node import Node
+from arraystore._repository.repository import Repository
+from arraystore._session.regions.access import open_array
+from arraystore._session.regions.layout import layout_of
+from arraystore._session.session import Session
+from arraystore.ui.views.coordinates import Axis, axis_of, load_coordinate, text_of
+from arraystore.ui.views.hierarchy import attributes_of, dimension_names, document_of, inner_chunk_shape
+from arraystore.ui.views.limits import (
+    MAX_CHUNK_BYTES,
+    MAX_CHUNKS_READ,
+    MAX_REGION_BYTES,
+    MAX_SIDE,
+    MAX_TABLE,
+    TooLargeError,
+)
+from arraystore.ui.views.packing import unpacked
+from arraystore.ui.views.slicing import check_index, choose_axes
+from arraystore.ui.views.snapshots import array_at, load_session
+
+__all__ = ["Plane", "Preview", "Summary", "preview", "read_plane", "summary_of"]
+
+_LINE = 2_000
+"""Points of a line."""
+
+_LONGEST_TEXT = 80
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Values that are shown, in numbers."""
+
+    minimum: float | None
+    maximum: float | None
+    mean: float | None
+    missing: int
+    """Items without a value: NaN, or a fill value of CF."""
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """Values of a part of an array, and where they are."""
+
+    kind: str
+    """``image``, ``line``, ``scalar`` or ``table``."""
+    values: npt.NDArray[Any]
+    """Numbers in 64 bits, NaN where there is none; or text."""
+    axes: tuple[Axis, ...]
+    """The axes of `values`."""
+    others: tuple[Axis, ...]
+    """The other dimensions, each with the one index that is shown."""
+    clipped: bool
+    """Whether only a window of the axes is shown, since the whole would take too many bytes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Preview:
+    """A look at an array."""
+
+    snapshot: str
+    path: str
+    kind: str
+    values: npt.NDArray[np.float32] | None
+    """Numbers for an image or a line; None for a table."""
+    table: tuple[tuple[str, ...], ...] | None
+    """Text of items, at most 2,000."""
+    axes: tuple[Axis, ...]
+    others: tuple[Axis, ...]
+    clipped: bool
+    summary: Summary | None
+    title: str | None
+    units: str | None
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Part of one axis: start, stop and step."""
+
+    start: int
+    stop: int
+    step: int
+
+    @property
+    def triple(self) -> tuple[int, int, int]:
+        return self.start, self.stop, self.step
+
+
+async def preview(
+    repository: Repository,
+    at: str,
+    path: str,
+    axes: Sequence[int] | None = None,
+    index: Sequence[int] | None = None,
+) -> Preview:
+    """Return a look at an array.
+
+    Parameters
+    ----------
+    repository
+        The repository.
+    at
+        Name of the snapshot, as for `load_session`.
+    path
+        Path of the array.
+    axes
+        Dimensions down and across; by default the last two.
+    index
+        Index along every dimension; along the axes it is where a window begins that has to be clipped.
+
+    Raises
+    ------
+    TooLargeError
+        If a single chunk is larger than a page may read.
+    """
+    session = await load_session(repository, at)
+    found = array_at(session, path)
+    plane = await read_plane(session, found, axes, index)
+    attributes = attributes_of(found)
+    numeric = plane.values.dtype.kind == "f"
+    return Preview(
+        session.snapshot_id,
+        found.path,
+        plane.kind,
+        plane.values.astype(np.float32) if numeric else None,
+        table_of(plane.values),
+        plane.axes,
+        plane.others,
+        plane.clipped,
+        summary_of(plane.values) if numeric else None,
+        text_of(attributes, "long_name", "standard_name"),
+        text_of(attributes, "units"),
+    )
+
+
+async def read_plane(session: Session, found: Node, axes: Sequence[int] | None, index: Sequence[int] | None) -> Plane:
+    """Read a part of an array that is small enough."""
+    layout = layout_of(open_array(session, found.path))
+    sizes, dtype = layout.shape, layout.dtype
+    at = check_index(index, sizes)
+    shown = () if not sizes else choose_axes(sizes, axes) if len(sizes) > 1 else (0,)
+    numeric = dtype.kind in "biuf"
+    chunk = inner_chunk_shape(document_of(found)) or sizes
+    windows, clipped = _windows(found, sizes, chunk, at, shown, dtype.itemsize, numeric=numeric)
+    selection = tuple(
+        [slice(windows[axis].start, windows[axis].stop) if axis in windows else at[axis] for axis in range(len(sizes))]
+    )
+    names = dimension_names(found) or (None,) * len(sizes)
+    values, *coordinates = await asyncio.gather(
+        session.read_async(found.path, selection),
+        *(load_coordinate(session, found, name, size) for name, size in zip(names, sizes, strict=False)),
+    )
+    values = np.asarray(values)[tuple([slice(None, None, windows[axis].step) for axis in sorted(windows)])]
+    if len(shown) == 2 and shown[0] > shown[1]:
+        values = values.T
+    described = [
+        axis_of(name, axis, sizes[axis], windows[axis].triple if axis in windows else (at[axis], at[axis] + 1, 1), each)
+        for axis, (name, each) in enumerate(zip(names, coordinates, strict=False))
+    ]
+    return Plane(
+        _kind(len(shown), numeric=numeric),
+        unpacked(values, attributes_of(found)) if numeric else _texts(values),
+        tuple([described[axis] for axis in shown]),
+        tuple([each for axis, each in enumerate(described) if axis not in windows]),
+        clipped,
+    )
+
+
+def _kind(dimensions: int, *, numeric: bool) -> str:
+    return "table" if not numeric else ("scalar", "line", "image")[dimensions]
+
+
+def _windows(
+    found: Node,
+    sizes: Sequence[int],
+    chunk: Sequence[int],
+    at: Sequence[int],
+    shown: Sequence[int],
+    itemsize: int,
+    *,
+    numeric: bool,
+) -> tuple[dict[int, _Window], bool]:
+    """Choose the part of each axis that is read: all of it, unless that is too much."""
+    if any(size <= 0 for size in chunk) and 0 not in sizes:
+        raise TooLargeError(f"array '/{found.path}' has chunks of shape {tuple(chunk)}, which hold nothing")
+    chunk_bytes = math.prod(chunk) * max(itemsize, 1)
+    if chunk_bytes > MAX_CHUNK_BYTES:
+        raise TooLargeError(
+            f"a chunk of array '/{found.path}' has {chunk_bytes:,} bytes, and a page decodes at most "
+            f"{MAX_CHUNK_BYTES:,} at once: read it with a session"
+        )
+    most = min(MAX_CHUNKS_READ, MAX_CHUNK_BYTES // max(chunk_bytes, 1))
+    lengths = {axis: sizes[axis] for axis in shown}
+    if not numeric:
+        side = MAX_TABLE if len(shown) == 1 else math.isqrt(MAX_TABLE)
+        lengths = {axis: min(length, side) for axis, length in lengths.items()}
+    while lengths and _too_much(lengths, chunk, most, itemsize):
+        longest = max(lengths, key=lambda axis: lengths[axis] / chunk[axis])
+        if lengths[longest] <= 1:
+            break
+        halved = lengths[longest] // 2
+        lengths[longest] = max(1, halved // chunk[longest] * chunk[longest] or halved)
+    windows = {axis: _window(at[axis], length, sizes[axis], len(shown)) for axis, length in lengths.items()}
+    return windows, any(length < sizes[axis] for axis, length in lengths.items())
+
+
+def _too_much(lengths: Mapping[int, int], chunk: Sequence[int], most: int, itemsize: int) -> bool:
+    # a window may begin within a chunk
+    chunks = math.prod([length // chunk[axis] + 2 if chunk[axis] else 0 for axis, length in lengths.items()])
+    return (chunks > most and chunks > 4) or math.prod(lengths.values()) * itemsize > MAX_REGION_BYTES
+
+
+def _window(start: int, length: int, size: int, dimensions: int) -> _Window:
+    start = max(0, min(start, size - length)) if length < size else 0
+    step = max(1, -(-length // (MAX_SIDE if dimensions > 1 else _LINE)))
+    return _Window(start, start + length, step)
+
+
+def _texts(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return items as text, cut off."""
+    texts = np.empty(values.shape, dtype=object)
+    for place in np.ndindex(values.shape):
+        texts[place] = str(values[place])[:_LONGEST_TEXT]
+    return texts
+
+
+def summary_of(values: npt.NDArray[Any]) -> Summary:
+    """Return minimum, maximum and mean of the finite items."""
+    finite = values[np.isfinite(values)]
+    missing = int(values.size - finite.size)
+    if not finite.size:
+        return Summary(None, None, None, missing, int(values.size))
+    return Summary(float(finite.min()), float(finite.max()), float(finite.mean()), missing, int(values.size))
+
+
+def table_of(values: npt.NDArray[Any]) -> tuple[tuple[str, ...], ...]:
+    """Return the first items as text, in rows."""
+    rows = np.atleast_2d(values) if values.ndim < 2 else values
+    side = math.isqrt(MAX_TABLE)
+    few = rows[:side, :side] if values.ndim > 1 else rows[:, :MAX_TABLE]
+    return tuple([tuple([_item_text(item) for item in row]) for row in few.tolist()])
+
+
+def _item_text(item: Any) -> str:
+    if isinstance(item, float):
+        return "" if math.isnan(item) else f"{item:.7g}"
+    return str(item)[:_LONGEST_TEXT]

@@ -1,0 +1,184 @@
+"""Who may open the page, and what the page may do: nothing but read, and only from this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+import arraystore
+from arraystore.errors import InvalidInputError, ReadOnlyError
+from arraystore.storage import MemoryStorage, ReadOnlyStorage
+from arraystore.ui.opening import open_to_look
+from arraystore.ui.server.answers import VIEWS
+from arraystore.ui.server.run import prepare
+from tests.ui.conftest import HOST, TOKEN, Client, World, build
+
+POLICY = {
+    "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self'", "connect-src 'self'",
+    "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
+}  # fmt: skip
+STATIC = Path(arraystore.__file__).parent / "ui" / "static"
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/index.html", "/wrong/", "/secre/", "/secret", "/secrets/api/overview", "//", "/%00/"]
+)
+def test_nothing_is_answered_without_the_token(client: Client, path: str) -> None:
+    assert client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1", "127.0.0.1:9000", "[::1]:8000", ""])
+def test_another_host_is_refused_with_the_token_as_well(client: Client, host: str) -> None:
+    assert client.get(f"/{TOKEN}/", headers={"Host": host}).status_code == 421
+    assert client.get(f"/{TOKEN}/api/overview", headers={"Host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("host", [HOST, "localhost:8000", "LOCALHOST:8000"])
+def test_the_names_of_this_machine_are_answered(client: Client, host: str) -> None:
+    assert client.get(f"/{TOKEN}/", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_only_reads_are_answered(client: Client, method: str) -> None:
+    assert client.request(method, f"/{TOKEN}/api/overview").status_code == 405
+
+
+@pytest.mark.parametrize(
+    "path", [f"/{TOKEN}/", f"/{TOKEN}/app.js", f"/{TOKEN}/api/overview", f"/{TOKEN}/none", "/none"]
+)
+def test_every_answer_keeps_the_page_to_itself(client: Client, path: str) -> None:
+    headers = client.get(path).headers
+    assert {each.strip() for each in headers["content-security-policy"].split(";")} == POLICY
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cross-origin-opener-policy"] == headers["cross-origin-resource-policy"] == "same-origin"
+    assert headers["cache-control"] == "no-store"
+    assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize(
+    "name", ["../answers.py", "..%2fanswers.py", "%2e%2e/answers.py", "/etc/passwd", "api/", "static/app.js"]
+)
+def test_no_file_but_those_of_the_page_is_served(client: Client, name: str) -> None:
+    assert client.get(f"/{TOKEN}/{name}").status_code == 404
+
+
+def test_all_files_of_the_page_are_served_with_their_types(client: Client) -> None:
+    types = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+    for path in STATIC.iterdir():
+        found = client.get(f"/{TOKEN}/{path.name}")
+        assert (found.status_code, found.content) == (200, path.read_bytes())
+        assert found.headers["content-type"].startswith(types[path.suffix])
+
+
+def test_the_page_names_no_other_place_and_never_makes_markup_of_text() -> None:
+    for path in STATIC.iterdir():
+        text = path.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert not [word for word in ("http:", "https:", "//cdn") if word in text], path
+        for way in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+            "srcdoc",
+        ):
+            assert way not in text, (path, way)
+    page = (STATIC / "index.html").read_text()
+    assert not [word for word in ("<style", " style=", " onclick=") if word in page]
+    assert page.count("<script") == page.count('<script type="module" src="app.js"></script>') == 1
+
+
+def test_no_view_writes(world: World) -> None:
+    assert isinstance(world.storage, MemoryStorage)
+    before = keys(world.storage)
+    storage = ReadOnlyStorage(world.storage)
+    for work in (
+        storage.put("x", b""),
+        storage.put_if_absent("x", b""),
+        storage.delete(["repo"]),
+        storage.put_new("x", b""),
+    ):
+        with pytest.raises(ReadOnlyError, match="ReadOnlyStorage"):
+            asyncio.run(work)
+    with pytest.raises(ReadOnlyError):
+        storage.put_sync("x", b"")
+    with pytest.raises(ReadOnlyError):
+        storage.put_parts_sync("x", [b"", b""])
+    look = open_to_look(world.storage)
+    with pytest.raises(ReadOnlyError):
+        look.create_branch("other", world.ids["first"])
+    with pytest.raises(ReadOnlyError):
+        look.writable_session("main").commit("nothing", allow_empty=True)
+    assert keys(world.storage) == before
+
+
+def keys(storage: MemoryStorage) -> set[str]:
+    async def gather() -> set[str]:
+        return {info.key async for page in storage.list("") for info in page}
+
+    return asyncio.run(gather())
+
+
+def test_the_whole_page_leaves_the_repository_as_it_was(world: World, client: Client) -> None:
+    assert isinstance(world.storage, MemoryStorage)
+    before = keys(world.storage)
+    first, second = world.ids["first"], world.ids["second"]
+    values = {
+        "id": first, "at": second, "path": "air/temp", "from": first, "to": second, "branch": "main", "ours": second,
+        "onto": "branch:dev",
+    }  # fmt: skip
+    for name in VIEWS:
+        found = client.get(f"/{TOKEN}/api/{name}", params=values)
+        assert found.status_code == 200, (name, found.text)
+        assert found.json()["cost"].keys() == {"requests", "bytes", "seconds"}
+    assert keys(world.storage) == before
+
+
+def test_the_server_listens_on_the_loopback_interface_only() -> None:
+    storage = arraystore.in_memory_storage()
+    build(storage)
+    server = prepare(storage)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        assert server.url.startswith("http://127.0.0.1:")
+        assert len(server.url.split("/")[3]) >= 32
+        found = get(server.url + "api/overview")
+        assert [ref["name"] for ref in found.json()["result"]["branches"]] == ["main", "dev"]
+        other = server.url.rsplit("/", 2)[0]
+        assert httpx.get(other + "/", timeout=5).status_code == 404
+        port = int(other.rsplit(":", 1)[1])
+        with pytest.raises(InvalidInputError, match=f"port {port} of 127.0.0.1 cannot be opened"):
+            prepare(storage, port=port)
+        with socket.socket() as elsewhere:
+            assert elsewhere.connect_ex(("127.0.0.2", port)) != 0
+    finally:
+        server.stop()
+        thread.join(10)
+    assert not thread.is_alive()
+
+
+def get(url: str) -> httpx.Response:
+    for _ in range(100):
+        try:
+            return httpx.get(url, timeout=5)
+        except httpx.ConnectError:
+            time.sleep(0.05)
+    raise AssertionError("the server does not answer")
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_that_is_none_is_refused(port: int) -> None:
+    storage = arraystore.in_memory_storage()
+    arraystore.Repository.create(storage)
+    with pytest.raises(InvalidInputError, match="port="):
+        prepare(storage, port=port)

@@ -1,0 +1,214 @@
+"""What views say of a repository whose history is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import arraystore
+from tests.ui.conftest import World
+
+View = Callable[..., Any]
+
+
+def test_the_overview_has_branches_and_tags(view: View, world: World) -> None:
+    found = view("overview")
+    assert [(each["name"], each["snapshot"]) for each in found["branches"]] == [
+        ("main", world.ids["picked"]),
+        ("dev", world.ids["dev"]),
+    ]
+    assert [(each["name"], each["snapshot"]) for each in found["tags"]] == [("v1", world.ids["first"])]
+    assert (found["status"], found["more_branches"]) == ("online", 0)
+
+
+def test_the_history_is_a_graph_with_labels_and_marks(view: View, world: World) -> None:
+    found = view("history")
+    row = {name: found["ids"].index(identifier) for name, identifier in world.ids.items()}
+    parent = {name: found["parents"][at] for name, at in row.items()}
+    assert parent["picked"] == row["rebased"]
+    assert parent["rebased"] == row["second"]
+    assert parent["second"] == parent["dev"] == row["first"]
+    assert found["parents"][parent["first"]] == -1
+    assert found["labels"] == {str(row["picked"]): ["main"], str(row["dev"]): ["dev"], str(row["first"]): ["tag: v1"]}
+    assert found["marks"] == {str(row["picked"]): "cherry-pick"}
+    assert found["sources"] == {str(row["picked"]): world.ids["dev"]}
+    assert found["subjects"][row["first"]] == "first"
+    assert found["lanes"][row["dev"]] != found["lanes"][row["second"]]
+    assert found["complete"]
+
+
+def test_a_short_history_says_that_it_goes_on(view: View, world: World) -> None:
+    found = view("history", limit="1")
+    assert (found["parents"], found["complete"]) == ([-2], False)
+    assert found["ids"] == [world.ids["picked"]]
+
+
+def test_a_snapshot_has_its_message_and_metadata(view: View, world: World) -> None:
+    found = view("snapshot", id=world.ids["first"])
+    assert (found["message"], found["metadata"]) == ("first\n\nwith a body", {"by": "us"})
+
+
+def test_the_tree_lists_groups_before_their_members(view: View, world: World) -> None:
+    rows = view("tree", at=world.ids["first"])["rows"]
+    assert [row["path"] for row in rows] == ["", "air", "air/lat", "air/packed", "air/temp", "air/time", "words"]
+    assert rows[4] == {
+        "path": "air/temp", "kind": "array", "shape": [4, 6, 8], "dtype": "float32",
+        "dimensions": ["time", "lat", "lon"], "broken": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("at", ["branch:main", "tag:v1", "branch:dev"])
+def test_a_snapshot_is_found_by_branch_and_tag(view: View, world: World, at: str) -> None:
+    names = {"branch:main": "picked", "tag:v1": "first", "branch:dev": "dev"}
+    assert view("tree", at=at)["snapshot"] == world.ids[names[at]]
+
+
+def test_a_node_has_its_layout_and_attributes(view: View, world: World) -> None:
+    found = view("node", at="branch:main", path="air/temp")
+    assert (found["shape"], found["chunks"], found["grid"]) == ([4, 6, 8], [1, 3, 4], [4, 2, 2])
+    assert found["attributes"] == {"units": "K", "long_name": "Air temperature"}
+    assert found["nbytes"] == 4 * 6 * 8 * 4
+    assert [codec["name"] for codec in found["codecs"]] == ["bytes", "zstd"]
+    assert view("node", at="branch:main", path="air")["attributes"] == {"title": "Warm air"}
+
+
+def test_an_image_has_the_values_of_its_index_with_coordinates_and_dates(
+    view: View, look: arraystore.Repository
+) -> None:
+    found = view("preview", at="branch:main", path="air/temp", index="1,0,0")
+    expected = look.readonly_session("main").read("air/temp", 1)
+    np.testing.assert_array_equal(found["values"], expected)
+    down, across = found["axes"]
+    assert down["values"] == [-50, -30, -10, 10, 30, 50]
+    assert down["units"] == "degrees"
+    assert across["name"] == "lon"
+    assert across["labels"] is None
+    assert [(each["name"], each["labels"]) for each in found["others"]] == [("time", ["2000-02-01"])]
+    assert found["summary"]["minimum"] == expected.min()
+    assert found["summary"]["missing"] == 0
+    assert (found["title"], found["units"], found["kind"]) == ("Air temperature", "K", "image")
+
+
+def test_axes_can_be_chosen_in_either_order(view: View, look: arraystore.Repository) -> None:
+    found = view("preview", at="branch:main", path="air/temp", axes="2,0", index="0,4,0")
+    np.testing.assert_array_equal(found["values"], look.readonly_session("main").read("air/temp")[:, 4].T)
+    assert [axis["name"] for axis in found["axes"]] == ["lon", "time"]
+    assert found["axes"][1]["labels"] == ["2000-01-30", "2000-02-01", "2000-02-02", "2000-02-30"]
+
+
+def test_an_index_beyond_the_end_is_the_last_one(view: View) -> None:
+    assert view("preview", at="branch:main", path="air/temp", index="99,0,0")["others"][0]["start"] == 3
+
+
+def test_packed_values_are_unpacked_and_missing_ones_are_left_out(view: View) -> None:
+    found = view("preview", at="tag:v1", path="air/packed")
+    np.testing.assert_array_equal(found["values"], np.array([10, 11, np.nan, 12, 13], "f4"))
+    assert (found["kind"], found["summary"]["missing"]) == ("line", 1)
+
+
+def test_text_is_a_table(view: View) -> None:
+    found = view("preview", at="branch:main", path="words")
+    assert (found["kind"], found["table"], found["values"]) == ("table", [["a", "<b>", "c"]], None)
+
+
+def test_the_chunk_map_tells_which_chunks_are_there_and_which_this_commit_changed(view: View, world: World) -> None:
+    found = view("chunks", at=world.ids["second"], path="air/temp", axes="1,2", index="0,0,0")
+    assert (found["picture"]["rows"], found["picture"]["columns"]) == (2, 2)
+    assert (found["chunks"], found["total"]) == (4, 4)
+    assert found["changed"].tolist() == [1, 0, 0, 0]
+    assert set(found["kind"].tolist()) <= {1, 2}
+    assert (found["nbytes"] > 0).all()
+    assert (found["time"] > 0).all()
+    empty = view("chunks", at=world.ids["second"], path="air/temp", axes="1,2", index="2,0,0")
+    assert (empty["chunks"], empty["kind"].tolist(), empty["changed"].tolist()) == (0, [0] * 4, [0] * 4)
+
+
+def test_the_whole_grid_is_one_row_where_only_one_axis_is_long(view: View, world: World) -> None:
+    found = view("chunks", at=world.ids["first"], path="air/packed")
+    assert found["picture"]["axes"] is None
+    assert found["count"].tolist() == found["changed"].tolist() == [1]
+
+
+def test_differences_list_nodes_and_chunks(view: View, world: World) -> None:
+    found = view("diff", from_=world.ids["first"], to=world.ids["picked"])
+    assert [row["path"] for row in found["updated"]] == ["air"]
+    assert [(row["path"], row["chunks"]) for row in found["chunks"]] == [("air/packed", 1), ("air/temp", 5)]
+    assert found["counts"] == {"created": 0, "deleted": 0, "updated": 1, "moved": 0, "chunks": 2}
+
+
+def test_documents_differ_line_by_line(view: View, world: World) -> None:
+    found = view("diff-node", from_=world.ids["first"], to=world.ids["second"], path="air")
+    changed = [line.strip() for line in found["lines"] if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    assert changed == ['-    "title": "Air"', '+    "title": "Warm air"']
+
+
+def test_chunks_that_differ_are_a_map(view: View, world: World) -> None:
+    values = {"from_": world.ids["first"], "to": world.ids["second"], "path": "air/temp"}
+    found = view("diff-node", **values, axes="1,2", index="0,0,0")
+    assert (found["changed"].tolist(), found["chunks"]) == ([1, 0, 0, 0], 1)
+
+
+def test_values_differ_where_they_were_written(view: View, world: World) -> None:
+    found = view("diff-values", from_=world.ids["first"], to=world.ids["second"], path="air/temp")
+    expected = np.zeros((6, 8), "f4")
+    expected[:3, :4] = -1 - np.arange(48).reshape(6, 8)[:3, :4]
+    np.testing.assert_array_equal(found["difference"], expected)
+    assert found["differing"] == 12
+
+
+def test_an_array_of_one_side_only_has_no_difference_of_values(view: View, world: World) -> None:
+    empty = view("snapshot", id=world.ids["first"])["parent"]
+    found = view("diff-values", 400, from_=empty, to=world.ids["first"], path="air/temp")
+    assert "in one of the two snapshots only" in found["message"]
+    removed = view("diff-node", from_=world.ids["first"], to=empty, path="air/temp")
+    assert (removed["chunks"], removed["lines"][0]) == (8, "--- before/zarr.json")
+
+
+def test_storage_is_told_by_array_and_by_time(view: View, world: World) -> None:
+    found = view("storage", at=world.ids["picked"])
+    by_path = {each["path"]: each for each in found["arrays"]}
+    assert by_path["air/temp"]["chunks"] == 12
+    assert found["packed"] + found["inlined"] == sum(each["packed"] + each["inlined"] for each in found["arrays"]) > 0
+    assert sum(found["sizes"]) == pytest.approx(found["packed"] + found["inlined"])
+    assert len(found["sizes"]) == found["bins"]
+
+
+def test_objects_and_garbage_are_counted(view: View) -> None:
+    kinds = {kind: number for kind, number, _ in view("objects", branch="main")["kinds"]}
+    assert kinds["records"] > 0
+    assert view("garbage")["dry_run"] is True
+
+
+def test_conflicts_of_a_snapshot_with_a_branch_are_listed(view: View, world: World) -> None:
+    found = view("conflicts", ours=world.ids["second"], onto="branch:dev")
+    assert (found["rows"], found["changes"]) == ([], True)
+    again = view("conflicts", ours=world.ids["dev"], onto="branch:main")
+    assert (again["rows"], again["changes"]) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "status", "message"),
+    [
+        ("nothing", {}, 404, "no view 'nothing'"),
+        ("tree", {}, 400, "'at' is missing"),
+        ("tree", {"at": "branch:none"}, 404, "no branch 'none'"),
+        ("tree", {"at": "0" * 20}, 404, "no snapshot"),
+        ("tree", {"at": "<img>"}, 400, "is not valid"),
+        ("tree", {"at": "x" * 9000}, 400, "at most 8,192"),
+        ("node", {"at": "branch:main", "path": "no/where"}, 404, "no node '/no/where'"),
+        ("preview", {"at": "branch:main", "path": "air"}, 404, "no array '/air'"),
+        ("preview", {"at": "branch:main", "path": "air/temp", "axes": "0"}, 400, "two different axes"),
+        ("preview", {"at": "branch:main", "path": "air/temp", "axes": "0,9"}, 400, "two different axes"),
+        ("preview", {"at": "branch:main", "path": "air/temp", "index": "1"}, 400, "3 dimensions"),
+        ("preview", {"at": "branch:main", "path": "air/temp", "index": "-1,0,0"}, 400, "integers >= 0"),
+        ("preview", {"at": "branch:main", "path": "air/temp", "index": "٣,0,0"}, 400, "integers >= 0"),
+        ("chunks", {"at": "branch:main", "path": "air/temp", "axes": "1,1"}, 400, "two different axes"),
+        ("history", {"limit": "x"}, 400, "integers >= 0"),
+        ("conflicts", {"ours": "tag:v1", "onto": "branch:none"}, 404, "no branch"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(view: View, name: str, values: dict[str, str], status: int, message: str) -> None:
+    assert message in view(name, status, **values)["message"]
