@@ -14,6 +14,7 @@ check_extra(__name__, "spark", "pyspark")
 
 if TYPE_CHECKING:
     from arraystore.spark.cluster import start_session
+    from arraystore.spark.creation.new_arrays import CreatedArray, NewArrays
     from arraystore.spark.errors import SparkUnavailableError, TaskFailedError, translate_error
     from arraystore.spark.partition_writer import PartitionWriter, map_partitions_writer
     from arraystore.spark.reading.map_chunks import map_chunks
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from arraystore.spark.writing.write_dataframe import write_dataframe
 
 _WHERE = {
+    "CreatedArray": "creation.new_arrays",
+    "NewArrays": "creation.new_arrays",
     "PartitionWriter": "partition_writer",
     "Progress": "report",
     "SparkUnavailableError": "errors",
@@ -52,6 +55,8 @@ _WHERE = {
 }
 
 __all__ = [
+    "CreatedArray",
+    "NewArrays",
     "PartitionWriter",
     "Progress",
     "SparkUnavailableError",

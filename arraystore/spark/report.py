@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from arraystore.spark.creation.new_arrays import CreatedArray
+
 Progress = Callable[[int, int], None]
 """Called on the driver with the count of finished tasks and the count of all."""
 
@@ -31,6 +33,8 @@ class WriteReport:
         Change sets that were too large for task results and were sent through the storage.
     seconds
         Duration from the check of the arguments to the merge.
+    created
+        Arrays and coordinates that the write has created, with the chunks that were chosen.
     """
 
     arrays: tuple[str, ...]
@@ -41,12 +45,14 @@ class WriteReport:
     attempts_wasted: int
     spilled: int
     seconds: float
+    created: tuple[CreatedArray, ...] = ()
 
     def __str__(self) -> str:
         rows = f"{self.rows:,} rows, " if self.rows else ""
         tasks = f"{self.tasks} task{'s' if self.tasks != 1 else ''}"
         again = f", {self.attempts_wasted} attempts of tasks failed" if self.attempts_wasted else ""
+        new = f"; created {', '.join(map(str, self.created))}" if self.created else ""
         return (
             f"{', '.join(self.arrays)}: {rows}{self.chunks:,} chunks, {self.nbytes:,} bytes in {tasks}, "
-            f"{self.seconds:.2f} s{again}"
+            f"{self.seconds:.2f} s{again}{new}"
         )

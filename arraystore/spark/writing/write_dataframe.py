@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial as partial_function
 from typing import TYPE_CHECKING
 
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
+from arraystore.spark.creation.create import create_missing, reserved_values
+from arraystore.spark.creation.new_arrays import CreatedArray, NewArrays, new_arrays
 from arraystore.spark.fork_job import Outcome, merge_outcomes, report_of, run_fork_job
 from arraystore.spark.report import Progress, WriteReport
 from arraystore.spark.writing.append_growth import AppendLabels, find_growth, grow
@@ -46,6 +49,7 @@ def write_dataframe(
     on_null: OnNull = "error",
     append_dim: str | None = None,
     append_labels: AppendLabels | None = None,
+    create: bool | NewArrays = False,
     shuffle: bool = True,
     sort: bool | None = None,
     tasks: int | None = None,
@@ -54,8 +58,8 @@ def write_dataframe(
 ) -> WriteReport:
     """Write the rows of a DataFrame into arrays; each row is one cell.
 
-    The arrays must exist; they may be uncommitted. The changes are in the session afterwards, and the caller commits
-    them. If the write fails, the session is unchanged.
+    The arrays must exist unless `create` is set; they may be uncommitted. The changes are in the session afterwards,
+    and the caller commits them. If the write fails, the session is unchanged.
 
     Parameters
     ----------
@@ -94,6 +98,11 @@ def write_dataframe(
         append the same label.
     append_labels
         Labels that there may be in the rows, or with ``coords="index"`` the new length; saves a pass over `df`.
+    create
+        Whether arrays that do not exist are created, with their coordinates; a `NewArrays` in place of True chooses
+        how.  Dimensions have the names that `dims` gives them, and those that the group has already keep their length
+        and labels.  Types, fill values and attributes come from the columns.  The rows are scanned once for labels; if
+        there are no rows, nothing is created.
     shuffle
         Whether rows are moved to the task that owns their chunk. If not, they must be there already
         (`repartition_by_chunk`), or the merge fails.
@@ -127,12 +136,30 @@ def write_dataframe(
     if df.isStreaming:
         raise InvalidInputError("write_dataframe cannot take a stream: use writeStream.foreachBatch(batch_writer(...))")
     session.check_writable()
+    choice = new_arrays(create)
     planned = partial_function(
         plan_write, session, df.schema, path, dims=dims, value=value, values=values, coords=coords, tolerance=tolerance,
         partial=partial, on_duplicate=on_duplicate, on_null=on_null,
     )  # fmt: skip
-    plan = planned()
+    made: tuple[CreatedArray, ...] | None = ()
     with contextlib.ExitStack() as stack:
+        if choice is not None:
+            made = stack.enter_context(
+                create_missing(
+                    df,
+                    session,
+                    path,
+                    choice,
+                    append_dim=append_dim,
+                    dims=dims,
+                    value=value,
+                    values=values,
+                    coords=coords,
+                )
+            )
+            if made is None:
+                return report_of((), (), began)
+        plan = planned()
         if append_dim is not None:
             with session.hierarchy.untracked():  # that it knows where the arrays end does not make it depend on that
                 targets = find_targets(session.store, path, value, values)
@@ -141,13 +168,15 @@ def write_dataframe(
                 plan = planned()
         elif append_labels is not None:
             raise InvalidInputError("append_labels needs append_dim")
+        if choice is not None:
+            plan = replace(plan, reserved=reserved_values(session, plan.arrays))
         tasks = write_task_count(df, plan, tasks)
         frame, plan = _arrange(df, plan, tasks, shuffle=shuffle, sort=sort)
         text = description or f"write rows to {plan.what}"
         outcomes = run_fork_job(
             session, frame, plan.work, description=text, tasks=tasks, progress=progress, take=_taking(df, session, plan)
         )
-    return report_of(plan.arrays, outcomes, began)
+    return replace(report_of(plan.arrays, outcomes, began), created=made or ())
 
 
 def _taking(df: DataFrame, session: Session, plan: WritePlan) -> Callable[[list[Outcome]], None]:

@@ -44,6 +44,8 @@ class WritePlan:
     """Choices for cells without rows, and with several."""
     on_null: OnNull = "error"
     """Treatment of NULL values."""
+    reserved: tuple[int | None, ...] = ()
+    """Value of each array that means that there is none, which rows must not have; empty if they may."""
     located: bool = False
     """Whether batches hold positions: a column ``position``, then the values."""
 
@@ -149,7 +151,7 @@ class _Task:
         plan = self._plan
         values: list[npt.NDArray[Any]] = []
         absent: list[Bools | None] = []
-        for column, value, fill in zip(columns, plan.values, plan.fills, strict=True):
+        for number, (column, value, fill) in enumerate(zip(columns, plan.values, plan.fills, strict=True)):
             read = value.read(column)
             column_values = read.values
             if read.unfit is not None:
@@ -158,6 +160,7 @@ class _Task:
                     for row in np.flatnonzero(read.unfit)
                 )
                 self._refuse(Cause.UNFIT, value.column, int(read.unfit.sum()), texts)
+            self._check_reserved(number, positions, column_values, read.absent)
             if read.absent is not None and plan.on_null == "error":
                 texts = (plan.cell_of(int(position)) for position in positions[read.absent])
                 self._refuse(Cause.NO_VALUE, value.column, int(read.absent.sum()), texts)
@@ -166,6 +169,16 @@ class _Task:
             values.append(column_values)
             absent.append(read.absent if plan.on_null == "skip" else None)
         self._assembler.add(positions, values, absent)
+
+    def _check_reserved(self, number: int, positions: Int64s, values: npt.NDArray[Any], absent: Bools | None) -> None:
+        """Refuse values that would be read as missing ones."""
+        reserved = self._plan.reserved[number] if self._plan.reserved else None
+        if reserved is None:
+            return
+        same = values == reserved if absent is None else (values == reserved) & ~absent
+        if same.any():
+            texts = (f"{reserved} at {self._plan.cell_of(int(position))}" for position in positions[same])
+            self._refuse(Cause.RESERVED, self._plan.values[number].column, int(same.sum()), texts)
 
     def _refuse(self, kind: Cause, column: str, count: int, examples: Iterator[str]) -> None:
         self._rejected.add(kind, column, count, examples)
