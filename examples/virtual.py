@@ -60,7 +60,7 @@ def main() -> None:
         print(f"{first.files} files in snapshot {first.snapshot_id}, in the container {first.containers[0]}")
 
         spark = asp.start_session("local[2]")
-        later = virtualize(files[8:], storage, group="model", append_dim="time", spark=spark)
+        later = virtualize(files[8:], storage, group="model", append_dim="time", engine=asp.engine(spark))
         print(f"{later.files} files appended in snapshot {later.snapshot_id}")
 
         access = dict.fromkeys(first.containers)

@@ -19,6 +19,7 @@ from arraystore.cli.console import (
     print_table,
     time_text,
 )
+from arraystore.cli.engine import EngineName, Master, On, open_engine
 from arraystore.cli.options import DryRun, Json, Url, Yes
 from arraystore.cli.progress import progress_bar
 from arraystore.cli.resolve import open_repository
@@ -148,6 +149,8 @@ def compact(
             "--min-live", metavar="FRACTION", min=0, max=1, help="Rewrite packs with a smaller fraction of live bytes."
         ),
     ] = 0.5,
+    engine: On = EngineName.threads,
+    master: Master = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -162,7 +165,7 @@ def compact(
             branch=branch,
             max_bytes=None if max_bytes is None else parse_size(max_bytes, option="--max-bytes"),
             max_seconds=None if max_time is None else parse_duration(max_time, option="--max-time").total_seconds(),
-            min_live=min_live, dry_run=dry_run, progress=progress,
+            min_live=min_live, dry_run=dry_run, engine=open_engine(engine, master), progress=progress,
         )  # fmt: skip
     if dry_run and not as_json:
         print("Dry run: nothing was changed; would do:")

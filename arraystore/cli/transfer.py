@@ -8,6 +8,7 @@ import typer
 
 from arraystore.cli.confirmation import confirm
 from arraystore.cli.console import print_report
+from arraystore.cli.engine import EngineName, Master, On, open_engine
 from arraystore.cli.failures import redact
 from arraystore.cli.group import CommandGroup
 from arraystore.cli.options import Authorize, Branch, Json, Message, RefOption, Url, Yes
@@ -32,6 +33,8 @@ def clone(
     source: Source,
     target: Target,
     verify: Annotated[bool, typer.Option(help="Verify at the end that no object is missing.")] = True,
+    engine: On = EngineName.threads,
+    master: Master = None,
     as_json: Json = False,
 ) -> None:
     """Copy a repository byte for byte, with all branches, tags and history.
@@ -41,7 +44,10 @@ def clone(
     from arraystore.copying import clone_repository
 
     with progress_bar("Cloning") as progress:
-        report = clone_repository(open_storage(source), open_storage(target), verify=verify, progress=progress)
+        report = clone_repository(
+            open_storage(source), open_storage(target), verify=verify, engine=open_engine(engine, master),
+            progress=progress,
+        )  # fmt: skip
     print_report(as_json, report)
 
 
@@ -56,6 +62,8 @@ def copy(
     history: Annotated[bool, typer.Option("--history", help="Copy the history, one commit per snapshot.")] = False,
     message: Message = None,
     overwrite: OverwriteBranch = False,
+    engine: On = EngineName.threads,
+    master: Master = None,
     as_json: Json = False,
 ) -> None:
     """Copy a branch, tag or snapshot to a branch of another repository, which is created if it does not exist.
@@ -73,7 +81,8 @@ def copy(
     with progress_bar("Copying") as progress:
         report = copy_branch(
             repository, open_storage(target), branch=source_ref.branch, tag=source_ref.tag, snapshot_id=source_ref.id,
-            to_branch=to_branch, history=history, message=message, overwrite=overwrite, progress=progress,
+            to_branch=to_branch, history=history, message=message, overwrite=overwrite,
+            engine=open_engine(engine, master), progress=progress,
         )  # fmt: skip
     print_report(as_json, report)
 
@@ -86,6 +95,8 @@ def import_zarr(
     group: Group = "",
     message: Message = None,
     overwrite: Overwrite = False,
+    engine: On = EngineName.threads,
+    master: Master = None,
     as_json: Json = False,
 ) -> None:
     """Import a plain Zarr hierarchy into a group, in one commit, without recoding chunks.
@@ -97,7 +108,7 @@ def import_zarr(
     with progress_bar("Importing") as progress:
         report = copying.import_zarr(
             source, Repository.open_or_create(open_storage(url)), branch=branch, group=group, message=message,
-            overwrite=overwrite, progress=progress,
+            overwrite=overwrite, engine=open_engine(engine, master), progress=progress,
         )  # fmt: skip
     print_report(as_json, report)
 
@@ -138,6 +149,8 @@ def export(
     group: Group = "",
     overwrite: Overwrite = False,
     authorize: Authorize = None,
+    engine: On = EngineName.threads,
+    master: Master = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -154,6 +167,6 @@ def export(
     with progress_bar("Exporting") as progress:
         report = copying.export_zarr(
             repository, target, branch=source.branch, tag=source.tag, snapshot_id=source.id, group=group,
-            overwrite=overwrite, progress=progress,
+            overwrite=overwrite, engine=open_engine(engine, master), progress=progress,
         )  # fmt: skip
     print_report(as_json, report)

@@ -9,6 +9,7 @@ import typer
 
 from arraystore.cli.confirmation import confirm
 from arraystore.cli.console import literal, make_console, print_json
+from arraystore.cli.engine import EngineName, Master, On, open_engine
 from arraystore.cli.options import Authorize, DryRun, Json, Url, Yes
 from arraystore.cli.progress import progress_bar
 from arraystore.cli.resolve import open_repository
@@ -35,6 +36,8 @@ def verify(
         int | None, typer.Option("--sample", metavar="N", min=1, help="Check only N random chunks.")
     ] = None,
     authorize: Authorize = None,
+    engine: On = EngineName.threads,
+    master: Master = None,
     as_json: Json = False,
 ) -> None:
     """Verify that all objects referenced by snapshots exist, are undamaged and consistent.
@@ -46,7 +49,9 @@ def verify(
     repository = open_repository(url, authorize)
     deep = Level.chunks if sample is not None else level
     with progress_bar("Verifying") as progress:
-        report = repository.verify(level=deep.value, sample=sample, progress=progress)
+        report = repository.verify(
+            level=deep.value, sample=sample, engine=open_engine(engine, master), progress=progress
+        )  # fmt: skip
     _print_report(report, as_json)
 
 

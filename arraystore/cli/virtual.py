@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from arraystore.cli.console import count_text, print_report, print_result
-from arraystore.cli.ingest import Group, Master, Repo, Skip, SourceGroup
+from arraystore.cli.engine import EngineName, Master, On, open_engine
+from arraystore.cli.ingest import Group, Repo, Skip, SourceGroup
 from arraystore.cli.options import Authorize, Branch, DryRun, Json, Message, Url
 from arraystore.cli.progress import progress_bar
 from arraystore.cli.sizes import parse_size
@@ -37,7 +38,6 @@ Endpoint = Annotated[
     typer.Option("--endpoint-url", metavar="URL", help="Endpoint of the container, for S3-compatible services."),
 ]
 AllowHttp = Annotated[bool, typer.Option("--allow-http", help="The container may be unencrypted.")]
-Spark = Annotated[bool, typer.Option("--spark", help="Open the files on Spark, where they are thousands.")]
 BatchBytes = Annotated[str, typer.Option("--batch", metavar="SIZE", help="Size of a batch, each of which is a commit.")]
 
 
@@ -56,7 +56,7 @@ def virtualize(
     allow_http: AllowHttp = False,
     anonymous: Anonymous = False,
     message: Message = None,
-    spark: Spark = False,
+    engine: On = EngineName.threads,
     master: Master = None,
     as_json: Json = False,
 ) -> None:
@@ -76,16 +76,11 @@ def virtualize(
             container or container_of(files).url_prefix, region=region, endpoint_url=endpoint_url,
             allow_http=allow_http, anonymous=anonymous,
         )  # fmt: skip
-    session = None
-    if spark or master:
-        from arraystore.spark import start_session
-
-        session = start_session(master)
     with progress_bar("Opening") as progress:
         report = refer(
             files, open_storage(repo), group=group, branch=branch, concat_dim=concat_dim, append_dim=append_dim,
-            container=place, source_group=source_group, skip=skip or (), message=message, spark=session,
-            progress=progress,
+            container=place, source_group=source_group, skip=skip or (), message=message,
+            engine=open_engine(engine, master), progress=progress,
         )  # fmt: skip
     added = f" Saved the container {', '.join(report.containers)}." if report.containers else ""
     text = f"Referred to {count_text(report.files, 'file')} in snapshot {report.snapshot_id}.{added}"
@@ -102,6 +97,8 @@ def materialize(
     authorize: Authorize = None,
     batch: BatchBytes = "1GiB",
     message: Message = None,
+    engine: On = EngineName.threads,
+    master: Master = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -117,7 +114,7 @@ def materialize(
         try:
             report = copy(
                 open_repository(url, authorize), branch=branch, group=group, batch_bytes=size, message=message,
-                dry_run=dry_run, progress=progress,
+                dry_run=dry_run, engine=open_engine(engine, master), progress=progress,
             )  # fmt: skip
         except VirtualReferenceError as error:
             error.add_note("On the command line: --authorize PREFIX.")

@@ -119,6 +119,7 @@ async def import_zarr_async(
 ) -> TransferReport:
     """Asynchronous twin of `import_zarr`."""
     workers = engine_for(engine, repo.storage)
+    shown = source if workers is None else place_for(workers, source)
     place = open_source(source)
     session = await repo.writable_session_async(branch)
     work = _Import(place, session.hierarchy, group.strip("/"), CopyCounter(progress))
@@ -128,7 +129,7 @@ async def import_zarr_async(
     if workers is None:
         await work.values.take_over(work.listed(documents))
     else:
-        await _import_remotely(workers, session, place_for(workers, source), work, documents)
+        await _import_remotely(workers, session, shown, work, documents)
     said = f"Import {place.name}" if message is None else message
     snapshot = await session.commit_async(said, metadata, rebase_with=rebase_with, allow_empty=True)
     counter = work.counter

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from arraystore.spark.regions.write_regions import chunk_regions, write_regions
     from arraystore.spark.report import Progress, WriteReport
     from arraystore.spark.source.registration import register
-    from arraystore.spark.spark_engine import engine
+    from arraystore.spark.spark_engine import SparkEngine, engine
     from arraystore.spark.streams.batch_writer import batch_writer
     from arraystore.spark.streams.batches import exactly_once
     from arraystore.spark.streams.change_feed import read_changes
@@ -34,6 +34,7 @@ _WHERE = {
     "NewArrays": "creation.new_arrays",
     "PartitionWriter": "partition_writer",
     "Progress": "report",
+    "SparkEngine": "spark_engine",
     "SparkUnavailableError": "errors",
     "TaskFailedError": "errors",
     "WriteReport": "report",
@@ -59,6 +60,7 @@ __all__ = [
     "NewArrays",
     "PartitionWriter",
     "Progress",
+    "SparkEngine",
     "SparkUnavailableError",
     "TaskFailedError",
     "WriteReport",

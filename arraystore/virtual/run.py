@@ -1,13 +1,13 @@
-"""Files made one virtual dataset of a group, in one commit: opened in batches, here or by Spark, joined in order."""
+"""Files made one virtual dataset of a group, in one commit: opened in batches, here or by workers, joined in order."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import xarray as xr
 
@@ -15,15 +15,14 @@ from arraystore import ConflictDetector, Repository, RepositoryConfig
 from arraystore._chunks.virtual_chunk_container import ContainerAccess, VirtualChunkContainer
 from arraystore._format.locations import common_directory
 from arraystore._runtime import run
+from arraystore._runtime.engine import Engine, EngineOption, worker_engine
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.storage import Storage
 from arraystore.virtual.datasets import write_virtual_dataset
 from arraystore.virtual.errors import VirtualizeError
 from arraystore.virtual.files import open_virtual_file, source_url
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from arraystore.virtual.plain_datasets import from_plain, to_plain
 
 __all__ = ["VirtualizeReport", "virtualize"]
 
@@ -32,6 +31,7 @@ _BATCH = 64
 _THREADS = 8
 
 Progress = Callable[[int, int], None]
+_END = object()
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def virtualize(
     skip: Iterable[str] = (),
     loadable_variables: Iterable[str] | None = None,
     message: str | None = None,
-    spark: SparkSession | None = None,
+    engine: EngineOption = "threads",
     progress: Progress | None = None,
 ) -> VirtualizeReport:
     """Refer to NetCDF, HDF5, GRIB and TIFF files from a group, in one commit; only coordinates are copied.
@@ -137,8 +137,9 @@ def virtualize(
         As for `open_virtual_file`.
     message
         Message of the commit.
-    spark
-        Session whose executors open the files, for thousands of them; they must be able to read them.
+    engine
+        Where files are opened: ``"threads"`` of this process, or, where they are thousands, ``"spark"`` for the
+        executors of the active session, or an engine (`arraystore.spark.engine`).  Workers must be able to read them.
     progress
         Called with the files done and their total.
 
@@ -158,7 +159,7 @@ def virtualize(
     session = repository.writable_session(branch)
     done = 0
     batches = [urls[start : start + _BATCH] for start in range(0, len(urls), _BATCH)]
-    for number, dataset in enumerate(_parsed(parsing, batches, spark)):
+    for number, dataset in enumerate(_parsed(parsing, batches, worker_engine(engine))):
         write_virtual_dataset(dataset, session, group=group, append_dim=append_dim if number == 0 else dim)
         done += len(batches[number])
         if progress is not None:
@@ -217,35 +218,32 @@ def container_of(files: Iterable[str | os.PathLike[str]]) -> VirtualChunkContain
     return VirtualChunkContainer(directory)
 
 
-def _parsed(parsing: _Parsing, batches: Sequence[Sequence[str]], spark: SparkSession | None) -> Iterator[xr.Dataset]:
+def _parsed(parsing: _Parsing, batches: Sequence[Sequence[str]], engine: Engine | None) -> Iterator[xr.Dataset]:
     """Yield the dataset of each batch, in order."""
-    if spark is None:
+    if engine is None:
         yield from map(parsing.joined, batches)
         return
-    from arraystore.spark.cluster import slots
+    results = engine.run(_OpenFiles(parsing), _each(batches), "opening files")
+    try:
+        while (result := run(anext(results, _END))) is not _END:
+            yield from_plain(result)
+    finally:
+        run(results.aclose())
 
-    wave = 4 * slots(spark)  # so that the references of few batches are in the driver at a time
-    for start in range(0, len(batches), wave):
-        yield from map(pickle.loads, _by_spark(parsing, batches[start : start + wave], spark))
+
+async def _each(batches: Sequence[Sequence[str]]) -> AsyncIterator[Sequence[str]]:
+    for batch in batches:
+        yield batch
 
 
-def _by_spark(parsing: _Parsing, batches: Sequence[Sequence[str]], spark: SparkSession) -> list[bytes]:
-    from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+@dataclass(frozen=True)
+class _OpenFiles:
+    """Work of a task: a batch of files is opened and joined."""
 
-    from arraystore.spark.spark_action import map_tasks, run_action
+    parsing: _Parsing
 
-    def task(number: int) -> Iterator[Any]:
-        import pyarrow as pa
-
-        yield pa.RecordBatch.from_pydict(
-            {"number": [number], "dataset": [pickle.dumps(parsing.joined(batches[number]))]}
-        )
-
-    schema = StructType([StructField("number", LongType()), StructField("dataset", BinaryType())])
-    frame = map_tasks(spark, len(batches), task, schema)
-    table = run_action(spark, frame.toArrow, description="Opening files", tasks=len(batches))
-    rows = sorted(zip(table.column(0).to_pylist(), table.column(1).to_pylist(), strict=True))
-    return [data for _, data in rows]
+    async def __call__(self, batch: Sequence[str]) -> Any:
+        return to_plain(await asyncio.to_thread(self.parsing.joined, batch))
 
 
 def _commit(session: Session, message: str, urls: Sequence[str], added: tuple[str, ...]) -> VirtualizeReport:

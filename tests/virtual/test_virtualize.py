@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ import xarray as xr
 import zarr
 
 import arraystore as ars
+from arraystore.errors import FormatError
 from arraystore.virtual import VirtualizeError, run, virtualize
+from tests.copying.support import contents
+from tests.engines import RUBBISH, Change, PickledEngine
 from tests.virtual.conftest import Files, shown
 
 
@@ -35,6 +39,42 @@ def test_files_become_one_cube_that_grows(files: Files, monkeypatch: Any) -> Non
     repo = opened(storage, files.prefix)
     xr.testing.assert_identical(shown(repo, "cube"), files.dataset())
     assert [each.message for each in repo.ancestry(branch="main")][:2] == ["the third", "Refer to 2 files from /cube"]
+
+
+@pytest.mark.parametrize("name", ["A1B_north_america.nc", "polar_stereo.grib2"])
+def test_a_file_that_a_worker_opens_is_that_of_this_process(name: str, tmp_path: Path) -> None:
+    path = os.path.join(iris_sample_data.path, name)
+    held = []
+    for engine in ("threads", PickledEngine()):
+        storage = ars.local_filesystem_storage(tmp_path / str(len(held)), fsync=False)
+        virtualize([path], storage, engine=engine)  # type: ignore[arg-type]
+        keys = contents(opened(storage, f"file://{iris_sample_data.path}/").readonly_session("main"))
+        held.append({key: json.loads(data) if key.endswith("zarr.json") else data for key, data in keys.items()})
+    assert held[0] == held[1]
+
+
+def test_files_that_workers_open_become_one_cube(files: Files, monkeypatch: Any) -> None:
+    monkeypatch.setattr(run, "_BATCH", 1)
+    storage = ars.in_memory_storage()
+    virtualize(files.paths, storage, group="cube", concat_dim="time", engine=PickledEngine(attempts=2))
+    xr.testing.assert_identical(shown(opened(storage, files.prefix), "cube"), files.dataset())
+
+
+@pytest.mark.parametrize("rubbish", RUBBISH)
+def test_what_is_no_dataset_is_not_committed(files: Files, rubbish: str) -> None:
+    storage = ars.in_memory_storage()
+    with pytest.raises(FormatError, match="a virtual dataset"):
+        virtualize(files.paths, storage, concat_dim="time", engine=PickledEngine(change=_spoil(RUBBISH[rubbish])))
+    assert len(list(ars.Repository.open(storage).ancestry(branch="main"))) == 1
+
+
+def _spoil(change: Change) -> Change:
+    """Return a change of the references of a dataset, not of the mapping around them."""
+
+    def spoilt(result: Any) -> Any:
+        return {**result, "virtual": {name: change(tuple(each.values())) for name, each in result["virtual"].items()}}
+
+    return spoilt
 
 
 def test_a_file_with_a_group_and_variables_to_skip(tmp_path: Path) -> None:
