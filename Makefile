@@ -16,7 +16,7 @@ WITH_JAVA = JAVA_HOME="$$(tools/find_java.sh)" \
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all proof bench bench-check bench-all lint format docs examples clean distclean java
+.PHONY: help demo test test-all proof bench bench-check bench-all lint format docs examples icechunk-tests clean distclean java
 
 help: ## List the targets
 	@echo "usage: make TARGET"
@@ -45,6 +45,9 @@ bench-check: $(VENV)/.with-dev ## Check requests, bytes and Python calls of hot 
 bench-all: $(VENV)/.with-bench java ## Measure everything else and renew docs/benchmarks.md
 	JAVA_HOME="$$(tools/find_java.sh)" $(BIN)/python -m benchmarks $(BENCH_ARGS)
 	$(BIN)/python -m benchmarks.summary
+
+icechunk-tests: $(VENV)/.with-dev ## Run a slice of Icechunk's own tests over the compatibility layer
+	@$(BIN)/python tools/run_icechunk_tests.py --slice
 
 lint: $(VENV)/.with-dev ## Check style and types
 	$(BIN)/ruff check .

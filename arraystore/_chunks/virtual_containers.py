@@ -60,7 +60,7 @@ class VirtualContainers:
             raise VirtualReferenceError(
                 f"the virtual chunk {url[:200]!r} is in none of the containers of this repository "
                 f"({self.enumeration}); pass its prefix in authorize_virtual_chunk_access={{prefix: storage}} when "
-                "opening the repository, or save a VirtualChunkContainer in its configuration"
+                "opening the repository, or edit the repository configuration to save a VirtualChunkContainer for it"
             )
         self.check_path(url, url[len(prefix) :])
         return prefix

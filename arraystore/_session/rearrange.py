@@ -42,15 +42,18 @@ DELETE = Deletion.DELETE
 """The answer of a function of `Session.reindex_array` for a chunk to delete."""
 
 
-async def rearrange(hierarchy: Hierarchy, places: Places, plan: Plan, keep: Keep) -> None:
-    """Carry out a plan, calling `keep` first if chunks in packs of others get another reference."""
+async def rearrange(hierarchy: Hierarchy, places: Places, plan: Plan, keep: Keep, *, vacate: bool = True) -> None:
+    """Carry out a plan, calling `keep` first if chunks in packs of others get another reference.
+
+    Without `vacate`, cells that chunks leave, and that none comes to, keep them.
+    """
     moved = plan.keep & (plan.targets != places.coords).any(axis=1)
     if not bool((moved | ~plan.keep).any()):
         return
     _check_distinct(places, plan)
     if places.refers_to_packs(moved):
         await keep(places.node)
-    _apply(hierarchy, places, plan, moved)
+    _apply(hierarchy, places, plan, moved, vacate=vacate)
 
 
 # -- chunks ------------------------------------------------------------------------------------------------------
@@ -103,8 +106,8 @@ async def load_places(hierarchy: Hierarchy, array_path: str) -> Places:
     grid = info.grid
     if 0 not in grid and any(dimension_of(node.documents, axis).chunk is None for axis in range(len(grid))):
         raise InvalidInputError(
-            f"the chunks of array {array_path!r} differ in shape, so that one cannot take the place of another; "
-            "only arrays with a regular chunk grid can be shifted or reindexed"
+            f"the grid of array {array_path!r} is rectilinear: its chunks differ in shape, so that one cannot take the "
+            "place of another; only arrays with a regular chunk grid can be shifted or reindexed"
         )
     if (reads := hierarchy.noted) is not None and node.id in hierarchy.beneath.keys:
         reads.array(node.id)
@@ -247,10 +250,10 @@ def _shown(row: Int64s) -> str:
 # -- moving references --------------------------------------------------------------------------------------------
 
 
-def _apply(hierarchy: Hierarchy, places: Places, plan: Plan, moved: Bools) -> None:
+def _apply(hierarchy: Hierarchy, places: Places, plan: Plan, moved: Bools, *, vacate: bool) -> None:
     """Move chunks to their targets, and drop those that are not kept."""
     box, node, own = _whole(places.grid), places.node, places.own
-    left = places.coords[moved | ~plan.keep]
+    left = places.coords[(moved | ~plan.keep) & vacate]
     vacated = left[~np.isin(box.numbers(left), box.numbers(plan.targets[plan.keep]))]
     changes = hierarchy.writable()
     with changes.lock:

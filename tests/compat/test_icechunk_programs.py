@@ -251,6 +251,51 @@ def test_dask_arrays_are_written_into_a_fork_a_block_at_a_time(repo: icechunk.Re
         session.commit("a dataset")
 
 
+def forks_of(session: icechunk.Session, *values: int) -> list[icechunk.ForkSession]:
+    """Return forks that write all of an array `a` of two chunks: ones, and a value of its own in the last item."""
+    forks = [session.fork() for _ in values]
+    for fork, value in zip(forks, values, strict=True):
+        zarr.open_array(fork.store, path="a", mode="r+")[:] = [1, 1, 1, value]
+    return forks
+
+
+def test_forks_that_wrote_the_same_bytes_are_merged(repo: icechunk.Repository) -> None:
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="a", shape=4, chunks=2, dtype="i4")
+    with pytest.raises(arraystore.MergeConflictError):
+        session.merge(*forks_of(session, 2, 3))
+    session.discard_changes()
+    array = zarr.create_array(session.store, name="a", shape=4, chunks=2, dtype="i4")
+    session.merge(*forks_of(session, 2, 2, 2))
+    assert array[:].tolist() == [1, 1, 1, 2]
+    session.merge(session)
+
+
+def test_reindexing_forward_leaves_old_chunks_and_backward_none(repo: icechunk.Repository) -> None:
+    session = repo.writable_session("main")
+    array = zarr.create_array(session.store, name="a", shape=3, chunks=1, dtype="i4", fill_value=-1)
+    array[:] = [1, 2, 3]
+
+    def forward(index: Any) -> Any:
+        return [index[0] - 1] if index[0] else None
+
+    session.reindex_array("a", forward)
+    assert array[:].tolist() == [2, 3, 3]
+    session.reindex_array("a", forward, lambda index: [index[0] + 1])
+    assert array[:].tolist() == [3, 3, -1]
+
+
+def test_what_does_not_exist_has_no_ancestry(repo: icechunk.Repository) -> None:
+    with pytest.raises(icechunk.RefNotFoundError):
+        repo.ancestry(branch="nowhere")
+
+
+@pytest.mark.parametrize("headers", [{"a name": "v"}, {"name": "line\nbreak"}])
+def test_headers_are_checked_when_a_storage_is_made(headers: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="invalid HTTP header"):
+        icechunk.s3_storage(bucket="data", prefix="p", region="eu", from_env=True, headers=headers)
+
+
 def test_errors_have_the_kinds_of_icechunk(repo: icechunk.Repository) -> None:
     with pytest.raises(icechunk.RefNotFoundError) as missing:
         repo.lookup_branch("nowhere")

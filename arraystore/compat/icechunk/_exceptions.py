@@ -213,14 +213,24 @@ _PHRASES = (
 )
 
 
-def refine(error: ArrayStoreError) -> None:
-    """Give an error the kind and the words that Icechunk's users look for, in front of its own."""
+class MetadataTypeError(InvalidInputError, TypeError):
+    """Metadata of a commit that cannot be stored."""
+
+
+def refine(error: ArrayStoreError) -> ArrayStoreError | None:
+    """Give an error the kind and the words that Icechunk's users look for, in front of its own.
+
+    Returns the error to raise in its place where Icechunk raises one of another class, else None.
+    """
     for phrase in _PHRASES:
         if isinstance(error, phrase.error) and re.search(phrase.pattern, error.message, re.DOTALL):
             say(error, phrase.kind, phrase.phrase)
             break
     if isinstance(error, RebaseFailedError):
         error.conflicts[:] = map(Conflict.of, error.conflicts)
+    if isinstance(error, InvalidInputError) and error.message.startswith("commit metadata must be"):
+        return MetadataTypeError(error.message, ErrorKind.INVALID_COMMIT_CONFIGURATION)
+    return None
 
 
 def say(error: ArrayStoreError, kind: ErrorKind, phrase: str = "") -> None:

@@ -26,7 +26,9 @@ def refining() -> Iterator[None]:
     try:
         yield
     except ArrayStoreError as error:
-        refine(error)
+        other = refine(error)
+        if other is not None:
+            raise other from error
         raise
 
 

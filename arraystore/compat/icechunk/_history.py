@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from itertools import chain
 from typing import Any
 
 import arraystore
@@ -13,7 +14,7 @@ from arraystore.compat.icechunk._forward import forwarded, iterated, refining
 from arraystore.compat.icechunk._lineage import committed_diff, manifest_files, newest_first
 from arraystore.compat.icechunk._opening import check_version
 from arraystore.compat.icechunk.config import FeatureFlag
-from arraystore.compat.icechunk.ops import RepoStatus, Update
+from arraystore.compat.icechunk.ops import RepoStatus, Update, changed_flags
 from arraystore.compat.icechunk.snapshots import FIRST_SNAPSHOT, Diff, ManifestFileInfo, SnapshotInfo
 from arraystore.errors import ConflictError
 
@@ -161,7 +162,8 @@ class HistoryMethods(RepositoryBase):
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
     ) -> Iterator[SnapshotInfo]:
         """List a snapshot and those before it, newest first."""
-        return iterated(self.async_ancestry(branch=branch, tag=tag, snapshot_id=snapshot_id))
+        rows = iterated(self.async_ancestry(branch=branch, tag=tag, snapshot_id=snapshot_id))
+        return chain([next(rows)], rows)  # what does not exist is an error now, not with the first row
 
     async def async_ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
@@ -191,7 +193,7 @@ class HistoryMethods(RepositoryBase):
 
     async def ops_log_async(self) -> AsyncIterator[Update]:
         """Asynchronous twin of `ops_log`."""
-        async for update in self._core.ops_log_async():
+        async for update in changed_flags(self._core.ops_log_async()):
             shown = Update.of(update)
             if shown is not None:
                 yield shown

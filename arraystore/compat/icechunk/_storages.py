@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import urllib.request
 import warnings
 from collections.abc import Callable, Mapping
@@ -25,6 +26,9 @@ from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.storage import Storage as CoreStorage
 
 __all__ = ["Storage", "StorageObjectInfo"]
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
 @dataclass(frozen=True)
@@ -320,7 +324,13 @@ def _headers(
     headers: Mapping[str, str] | None, read: Mapping[str, str] | None, write: Mapping[str, str] | None
 ) -> dict[str, str] | None:
     """Return headers for all requests: those of reads and of writes are not told apart here."""
-    return {**(headers or {}), **(read or {}), **(write or {})} or None
+    together = {**(headers or {}), **(read or {}), **(write or {})}
+    for name, value in together.items():
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise InvalidInputError(
+                f"invalid HTTP header {name!r}: a name is a token, a value printable ASCII", "storage-config"
+            )
+    return together or None
 
 
 def _check_rooted_keys(legacy_rooted_keys: bool | None) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -190,6 +190,33 @@ class Update(Shown):
 
     def _rows(self) -> Mapping[str, Any]:
         return vars(self)
+
+
+async def changed_flags(updates: AsyncIterator[core.Update]) -> AsyncIterator[core.Update]:
+    """Yield operations, newest first, with the flags that each has changed, not all that are set."""
+    held: list[core.Update] = []
+    async for update in updates:
+        if held and update.kind == core.UpdateType.FeatureFlagChanged:
+            yield _difference(held.pop(0), update)
+            for other in held:
+                yield other
+            held = []
+        if held or update.kind == core.UpdateType.FeatureFlagChanged:
+            held.append(update)
+        else:
+            yield update
+    if held:
+        yield _difference(held.pop(0), None)
+        for other in held:
+            yield other
+
+
+def _difference(newer: core.Update, older: core.Update | None) -> core.Update:
+    """Return a change of flags with those that differ from the change before it."""
+    after = newer.details.get("value") or {}
+    before = (older.details.get("value") or {}) if older is not None else {}
+    names = [name for name in FLAGS if after.get(name) != before.get(name)]
+    return replace(newer, details={**newer.details, "value": {name: after.get(name) for name in names}})
 
 
 def _status_of(value: Mapping[str, Any], when: datetime) -> RepoStatus:

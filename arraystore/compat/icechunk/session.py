@@ -8,6 +8,7 @@ from typing import Any
 import arraystore
 from arraystore._runtime import run
 from arraystore._session import fork as core_fork
+from arraystore._session import rearrange
 from arraystore._session.base import SessionBase
 from arraystore._session.fork import PickledFork
 from arraystore._session.pickling import live_session
@@ -17,6 +18,7 @@ from arraystore.compat.icechunk._base import first_snapshot
 from arraystore.compat.icechunk._display import html_of, lines_of
 from arraystore.compat.icechunk._forward import forwarded, refining
 from arraystore.compat.icechunk._lineage import uncommitted_diff
+from arraystore.compat.icechunk._merging import merge_forks
 from arraystore.compat.icechunk._opening import Opened, check_version, copied
 from arraystore.compat.icechunk.config import RepositoryConfig
 from arraystore.compat.icechunk.conflicts import ConflictSolver
@@ -67,7 +69,7 @@ class Session:
         return html_of("icechunk.session.Session", self._rows())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Session) and self._core == other._core
+        return isinstance(other, Session) and self._core is other._core  # a copy is another session
 
     def __hash__(self) -> int:
         return hash(self._core)
@@ -139,12 +141,18 @@ class Session:
     shift_array = forwarded(SessionBase.shift_array)
 
     def reindex_array(self, array_path: str, forward: _Function, backward: _Function | None = None) -> None:
-        """Move chunks of an array to where a function says; one of which it returns None is dropped.
+        """Move chunks of an array to where a function says; one of which it returns None is not moved.
 
-        No stale chunk is left behind, with or without `backward`, which is therefore not asked.
+        Cells that chunks have left, and none has come to, keep their old chunks, unless there is a `backward`, which
+        is not asked.
         """
         with refining():
-            self._core.reindex_array(array_path, _dropping(forward))
+            core = self._core
+            core.check_writable()
+            places = run(rearrange.load_places(core.hierarchy, array_path))
+            plan = rearrange.plan_reindex(places, _dropping(forward), None, vectorized=False)
+            vacate = backward is not None
+            run(rearrange.rearrange(core.hierarchy, places, plan, core._keep_snapshot, vacate=vacate))
 
     # -- look-ups -------------------------------------------------------------------------------------------------
 
@@ -251,9 +259,9 @@ class Session:
 
     async def merge_async(self, *others: ForkSession) -> None:
         """Asynchronous twin of `merge`."""
+        forks: list[Any] = [other._core for other in others if other._core is not self._core]
         with refining():
-            forks: list[Any] = [other._core for other in others]
-            await self._core.merge_async(*forks)
+            await merge_forks(self._core, forks)
 
 
 class ForkSession(Session):

@@ -66,7 +66,7 @@ class IcechunkStore(ArrayStore):
         return _rebuilt, (type(self), self._owner.for_store(), self._read_only)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, IcechunkStore) and super().__eq__(other)
+        return isinstance(other, IcechunkStore) and self._owner == other._owner and self.read_only == other.read_only
 
     __hash__ = None
 
