@@ -306,6 +306,7 @@ def test_bad_input_is_an_error_that_names_it(cli: Cli, arguments: tuple[object, 
     [("[]", "must hold a workload as a JSON object, not as list"), ("{", "does not hold a workload as JSON"),
      ('{"sise": 1}', "unknown workload sise: choose from"), ('{"size": null}', "workload size=None must be a number"),
      ('{"contiguous": 1}', "workload contiguous=1 must be true or false"), ("[" * 100_000, "as JSON")],
+    ids=["a list", "no JSON", "unknown", "null", "a number", "deep"],
 )  # fmt: skip
 def test_a_bad_file_is_an_error_that_names_it(cli: Cli, tmp_path: Path, content: str, told: str) -> None:
     path = tmp_path / "load.json"
