@@ -372,10 +372,11 @@ def test_a_region_of_an_array_that_others_replace_is_a_conflict(arrays: Session)
     assert verdict(mine) != "committed"
 
 
-def test_regions_of_a_grid_of_more_cells_than_can_be_numbered_are_read() -> None:
+@pytest.mark.parametrize("side", [2, 1 << 10])
+def test_regions_of_a_grid_of_more_cells_than_can_be_numbered_are_read(side: int) -> None:
     session = Repository.create(in_memory_storage()).writable_session("main")
-    zarr.create_array(session.store, name="a", shape=(1 << 62, 1 << 61), chunks=(2, 2), dtype="i4", fill_value=7)
-    far = (1 << 61) - 8
-    for selection in ((slice(far, far + 4), slice(0, 5)), (slice(0, 4), slice(far, far + 5))):
-        assert session.read("a", selection).tolist() == [[7] * 5] * 4
-        assert session.read_many([("a", selection)])[0].tolist() == [[7] * 5] * 4
+    zarr.create_array(session.store, name="a", shape=(1 << 62, 1 << 61), chunks=(side, side), dtype="i4", fill_value=7)
+    far = (1 << 61) - 4 * side
+    for selection in ((slice(far, far + 4), slice(0, 2 * side)), (slice(0, 4), slice(far, far + 2 * side))):
+        assert session.read("a", selection).sum() == 7 * 4 * 2 * side
+        assert session.read_many([("a", selection)])[0].sum() == 7 * 4 * 2 * side
