@@ -22,7 +22,7 @@ else:
 
     _MODULES = (
         *("compat", "copying", "dask", "distributed", "errors", "ingest", "simulation", "spark", "storage"),
-        *("ui", "virtual", "xarray"),
+        *("transforms", "ui", "virtual", "xarray"),
     )
     _PUBLIC_MODULES = ("distributed", "errors", "storage")  # those that need nothing but the package
 

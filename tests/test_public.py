@@ -65,6 +65,7 @@ MODULES = {
     "simulation",
     "spark",
     "storage",
+    "transforms",
     "ui",
     "virtual",
     "xarray",

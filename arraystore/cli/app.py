@@ -17,6 +17,7 @@ from arraystore.cli import (
     settings,
     statistics,
     transfer,
+    transforms,
     ui,
     verify,
     virtual,
@@ -24,7 +25,7 @@ from arraystore.cli import (
 from arraystore.cli.cost.command import cost
 from arraystore.cli.failures import EXIT_STATUSES
 from arraystore.cli.group import Commands
-from arraystore.cli.options import CHANGE, CONFIGURE, INSPECT, MAINTENANCE, START, TRANSFER
+from arraystore.cli.options import CHANGE, COMPUTE, CONFIGURE, INSPECT, MAINTENANCE, START, TRANSFER
 from arraystore.cli.repository_argument import REPOSITORY_VARIABLE, RepositoryCommand, RepositoryOption
 
 _ABOUT = f"""Versioned, transactional arrays on object storage.
@@ -59,6 +60,11 @@ _COMMANDS: dict[str, tuple[tuple[str, Any], ...]] = {
         ("ui", ui.ui),
         ("ops", history.ops),
         ("reflog", history.reflog),
+    ),
+    COMPUTE: (
+        ("transform", transforms.transform),
+        ("rechunk", transforms.rechunk),
+        ("pyramid", transforms.pyramid),
     ),
     CHANGE: (
         ("branch", refs.branches),

@@ -10,6 +10,7 @@ from arraystore.cli.times import TIME_HELP
 
 START = "Get started"
 INSPECT = "Inspect"
+COMPUTE = "Transform arrays"
 CHANGE = "Branches and history"
 MAINTENANCE = "Maintain"
 TRANSFER = "Move data"

@@ -1,4 +1,7 @@
-"""The engine of maintenance on Spark: tasks in jobs of a few for each slot, the next one while the last still runs."""
+"""The engine of maintenance and transforms on Spark.
+
+Maintenance runs in jobs of a few tasks for each slot, the next one while the last still runs; transforms in a job each.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from arraystore._runtime.engine import Work, expect, perform
+from arraystore._session.session import Session
 from arraystore.spark.cluster import required_session, slots
 from arraystore.spark.errors import marked_text
+from arraystore.spark.fork_engine import run_forks
 from arraystore.spark.packing import unpack
+from arraystore.spark.report import Progress
 from arraystore.spark.spark_action import map_tasks, run_action
+from arraystore.transforms.engines import ForkWork, TaskResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +54,17 @@ class SparkEngine:
 
         pickle: Any = dumps
         return bytes(pickle(value))
+
+    @property
+    def slots(self) -> int:
+        """Count of tasks that run at once."""
+        return slots(self._spark)
+
+    def run_forks(
+        self, session: Session, work: ForkWork[T], shares: Sequence[T], *, description: str, progress: Progress | None
+    ) -> list[TaskResult]:
+        """Run a task of a transform for each share, and merge the changes of all into a session, or of none."""
+        return run_forks(self._spark, session, work, shares, description=description, progress=progress)
 
     async def run(self, work: Work[T], tasks: AsyncIterable[T], description: str) -> AsyncGenerator[Any, None]:
         """Run tasks, and yield the result of each once, in their order."""
@@ -125,11 +143,12 @@ def _results(count: int, tasks: Sequence[int], results: Sequence[bytes]) -> list
 
 
 def engine(spark: SparkSession | None = None) -> SparkEngine:
-    """Return an engine for maintenance that runs on the executors of a Spark session.
+    """Return an engine for maintenance and transforms that runs on the executors of a Spark session.
 
     Functions with a parameter `engine` take it, or ``"spark"`` for the active session: `Repository.verify`,
-    `Repository.compact`, those of `arraystore.copying`, and `arraystore.virtual.virtualize`.  Executors need
-    arraystore, and credentials of their own: keys are sent only by storages that were made to pickle them.
+    `Repository.compact`, those of `arraystore.copying` and `arraystore.transforms`, and
+    `arraystore.virtual.virtualize`.  Executors need arraystore, and credentials of their own: keys are sent only by
+    storages that were made to pickle them.
 
     Parameters
     ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,7 +10,6 @@ import numpy as np
 import zarr
 
 import arraystore
-from arraystore._runtime import run
 
 MARKUP = "<img src=x onerror=\"window.broken='yes'\">"
 SCRIPT = "<script>window.broken='yes'</script>"
@@ -99,7 +99,7 @@ def _set_document(store: Any, name: str, change: dict[str, Any]) -> None:
 
     document = json.dumps(_BASE | change).encode()
     buffer = default_buffer_prototype().buffer.from_bytes(document)
-    run(store.set(f"{name}/zarr.json", buffer))
+    asyncio.run(store.set(f"{name}/zarr.json", buffer))
 
 
 def damage(storage: arraystore.Storage, part: str) -> int:
@@ -114,4 +114,4 @@ def damage(storage: arraystore.Storage, part: str) -> int:
             await storage.put(key, bytes(data))
         return len(keys)
 
-    return run(overwrite())
+    return asyncio.run(overwrite())

@@ -65,8 +65,7 @@ export class Plane {
   // North is up: latitudes and other heights that rise are drawn from the bottom.
   upsideDown() {
     const [down] = this.found.axes;
-    if (down.values === null) return /^(y|j|r?lat(itude)?)$/i.test(down.name);
-    const rises = down.values.length > 1 && down.values[down.values.length - 1] > down.values[0];
+    const rises = down.values !== null && down.values.length > 1 && down.values[down.values.length - 1] > down.values[0];
     return rises && /lat|^y$|north|height|altitude/i.test(down.name);
   }
 
@@ -95,7 +94,7 @@ export class Plane {
     tall = Math.max(70, tall);
     const wide = Math.min(room, tall * this.proportion());
     const box = { x: left, y: 10, width: wide, height: tall };
-    const context = sized(this.canvas, width, tall + 46);
+    const context = sized(this.canvas, width, tall + 50);
     context.font = FONT;
     context.imageSmoothingEnabled = false;
     context.fillStyle = colour("--nothing");

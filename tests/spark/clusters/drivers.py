@@ -17,7 +17,9 @@ import arraystore.spark as asp
 from arraystore import ConflictDetector, Repository, Storage, storage_from_url
 from arraystore.errors import ArrayStoreError
 from arraystore.spark.errors import code_of
-from tests.spark.clusters.dying import DiesAtCommit, Moment
+from arraystore.transforms import rechunk
+from arraystore.transforms.rechunking import boxes, plan, run
+from tests.spark.clusters.dying import DiesAtCommit, DiesAtRecord, KillsExecutorOnce, Moment
 from tests.spark.clusters.model import HALF, ROWS, Region, Values, X, Y, regions, storage_at, values
 from tests.spark.clusters.work import Constant, Fails, KillsExecutorAt, WaitsForCopyAt
 
@@ -93,6 +95,38 @@ def stream_files(spark: SparkSession, storage: Storage, source: str | Path, chec
     rows = spark.readStream.schema("t long, y long, x long, v double").parquet(str(source))
     query = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
     query.trigger(availableNow=True).start().awaitTermination()
+
+
+# -- rechunking -------------------------------------------------------------------------------------------------
+
+SERIES = {"t": -1, "y": 2, "x": 8}
+
+
+def rechunk_cube(storage: Storage, engine: str = "spark") -> dict[str, Any]:
+    """Rechunk the cube through an intermediate array, in batches of a few boxes; returns what the report says."""
+    with pytest.MonkeyPatch.context() as patch:  # small arrays are planned as large ones are
+        patch.setattr(plan, "_STAGE_BYTES", 0)
+        patch.setattr(boxes, "_ACCESS_BYTES", 100)
+        patch.setattr(run, "_ROUNDS", 2)
+        report = rechunk(
+            Repository.open(storage), "cube", SERIES, memory=24_000, batch_bytes=1, message="series",
+            engine="spark" if engine == "spark" else "threads",
+        )  # fmt: skip
+    every = sum(stage.cost.boxes for stage in report.plan.stages)
+    stages, wasted = len(report.plan.stages), report.attempts_wasted
+    return {"stages": stages, "wasted": wasted, "resumed": report.resumed, "boxes": report.boxes, "all": every}
+
+
+def rechunk_without_an_executor(settings: dict[str, str], repository: str, mark: str) -> dict[str, Any]:
+    """Rechunk, and lose an executor that has written some chunks."""
+    with spark_session(settings):
+        return rechunk_cube(KillsExecutorOnce(storage_at(repository), mark))
+
+
+def rechunk_and_die(settings: dict[str, str], repository: str, record: int) -> None:
+    """Rechunk, and die at a record of the branch of the job."""
+    with spark_session(settings):
+        rechunk_cube(DiesAtRecord(storage_at(repository), record))
 
 
 # -- two drivers ------------------------------------------------------------------------------------------------

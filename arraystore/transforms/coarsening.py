@@ -1,0 +1,205 @@
+"""Coarsening: an array of fewer cells, each of them computed from a window of cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from arraystore._format.types import Bools
+from arraystore._session.session import Session
+from arraystore.errors import InvalidInputError
+from arraystore.transforms.arrays import check_free, create_array, open_array, shape_of
+from arraystore.transforms.decoding import number_decoder
+from arraystore.transforms.engines import EngineOption
+from arraystore.transforms.reducers import make_reducer
+from arraystore.transforms.report import Progress, TransformReport
+from arraystore.transforms.transform import DEFAULT_MEMORY, parse_factors, transform_chunks
+
+Array = npt.NDArray[Any]
+
+FUNCTIONS = ("mean", "sum", "min", "max", "median", "first")
+
+
+def coarsen(
+    session: Session,
+    source: str,
+    target: str,
+    factors: Mapping[str, int],
+    function: str = "mean",
+    *,
+    edge: str = "partial",
+    skipna: bool = True,
+    dtype: Any = None,
+    chunks: Mapping[str, int] | None = None,
+    overwrite: bool = False,
+    memory: int = DEFAULT_MEMORY,
+    engine: EngineOption = "threads",
+    progress: Progress | None = None,
+) -> TransformReport:
+    """Coarsen an array into a new one by windows of cells; nothing is committed.
+
+    Values stay packed: ``scale_factor`` and ``add_offset`` are those of the source.  Stored values that equal
+    ``_FillValue`` or ``missing_value`` are missing, and NaN is unless `skipna` is off; a window of missing values has
+    the missing value.  Windows without any chunk stay unwritten, where that is the same.
+
+    Parameters
+    ----------
+    session
+        A writable session.
+    source
+        Path of an array of integers, floats or booleans.
+    target
+        Path of the result, which is created with the dimensions and attributes of the source.
+    factors
+        Cells of a window by dimension.
+    function
+        ``"mean"``, ``"sum"``, ``"min"``, ``"max"``, ``"median"``, or ``"first"``, the first cell of the window.
+    edge
+        What becomes of cells at the end that fill no window: a ``"partial"`` one, or they are left out (``"trim"``).
+    skipna
+        Whether NaN is left out.
+    dtype
+        Data type of the result, to which values are rounded; by default that of floats and packed integers, and double
+        precision for means and medians of other integers.
+    chunks
+        Sides of the chunks of the result by dimension; those of the source by default.
+    overwrite, memory, engine, progress
+        As in `reduce_array`.
+
+    Raises
+    ------
+    InvalidInputError
+        If array, factors or function do not fit.
+    NodeNotFoundError
+        If there is no such array.
+    TransformError, TaskFailedError
+        If a task failed for good.
+    """
+    session.check_writable()
+    sides = parse_factors(factors)
+    opened = open_array(session, source)
+    array, attributes = shape_of(source.strip("/"), opened), dict(opened.attrs)
+    decoder = number_decoder(array.path, array.dtype, attributes)
+    _check(array.path, function, edge, decoder.scale, packed=decoder.is_packed)
+    for dim in sides:
+        array.axis(dim)
+    steps = tuple(sides.get(dim, 1) for dim in array.dims)
+    shape = tuple(
+        size // step if edge == "trim" else -(-size // step) for size, step in zip(array.shape, steps, strict=True)
+    )
+    kind = _dtype(array.dtype, function, dtype, packed=decoder.is_packed)
+    missing = decoder.missing[0] if decoder.missing else None
+    kernel = WindowReduction(function, steps, decoder.missing, skipna, kind, _swapped(function, decoder.scale))
+    units = [
+        (chunks or {}).get(dim, min(unit, max(1, size)))
+        for dim, unit, size in zip(array.dims, array.write_unit, shape, strict=True)
+    ]
+    fill = opened.fill_value if kind == array.dtype else np.nan if kind.kind == "f" else (missing or 0)
+    if target.strip("/") == array.path:
+        raise InvalidInputError(f"the result cannot replace {array.path!r}, which it is computed from")
+    if not overwrite:
+        check_free(session, target)
+    named: Any = getattr(opened.metadata, "dimension_names", None) or attributes.pop("_ARRAY_DIMENSIONS", None)
+    create_array(
+        session, target, shape=shape, dtype=kind, dims=named, chunks=units, fill_value=fill, attributes=attributes,
+        zarr_format=opened.metadata.zarr_format, overwrite=overwrite,
+    )  # fmt: skip
+    same = kind == array.dtype and function != "sum"
+    return transform_chunks(
+        session, source, target, kernel, factors=sides, skip_missing=same, memory=memory, engine=engine,
+        description=f"coarsen {source} to {target}", progress=progress,
+    )  # fmt: skip
+
+
+def _check(path: str, function: str, edge: str, scale: float, *, packed: bool) -> None:
+    if function not in FUNCTIONS:
+        raise InvalidInputError(f"function={function!r} must be one of {', '.join(map(repr, FUNCTIONS))}")
+    if edge not in ("partial", "trim"):
+        raise InvalidInputError(f"edge={edge!r} must be 'partial' or 'trim'")
+    if function == "sum" and packed:
+        raise InvalidInputError(
+            f"sums of {path!r}, which is packed, do not stay packed: reduce or transform it instead"
+        )
+
+
+def _swapped(function: str, scale: float) -> str:
+    """Return the function of stored values: of a negative scale, the smallest number is stored as the largest."""
+    return {"min": "max", "max": "min"}.get(function, function) if scale < 0 else function
+
+
+def _dtype(source: np.dtype[Any], function: str, wanted: Any, *, packed: bool) -> np.dtype[Any]:
+    if wanted is not None:
+        kind: np.dtype[Any] = np.dtype(wanted)
+        if kind.kind not in "biuf":
+            raise InvalidInputError(f"dtype={wanted!r} must be of integers, floats or booleans")
+        return kind
+    if source.kind == "f" or packed or function in ("min", "max", "first"):
+        return source
+    return np.dtype("u8" if source.kind == "u" else "i8") if function == "sum" else np.dtype("f8")
+
+
+@dataclass(frozen=True)
+class WindowReduction:
+    """Function of blocks that reduces windows of cells."""
+
+    function: str
+    steps: tuple[int, ...]
+    missing: tuple[Any, ...]
+    skipna: bool
+    dtype: np.dtype[Any]
+    reducer: str
+    """Function of stored values."""
+
+    def __call__(self, values: Array) -> Array:
+        """Return a value for each window."""
+        if self.function == "first":
+            return values[tuple(slice(None, None, step) for step in self.steps)].astype(self.dtype)
+        valid = self._valid(values)
+        windows, there = self._windows(values, valid)
+        axes = tuple(range(1, 2 * values.ndim, 2))
+        found, empty = self._reduce(windows, there, axes)
+        return self._stored(found, empty)
+
+    def _valid(self, values: Array) -> Bools:
+        valid = np.ones(values.shape, dtype=bool)
+        for each in self.missing:
+            valid &= values != each
+        if self.skipna and values.dtype.kind == "f":
+            valid &= ~np.isnan(values)
+        return valid
+
+    def _windows(self, values: Array, valid: Bools) -> tuple[Array, Bools]:
+        """Return values and their validity with each dimension split in two: windows, and cells of a window."""
+        lacking = [(0, -size % step) for size, step in zip(values.shape, self.steps, strict=True)]
+        if any(after for _, after in lacking):
+            values, valid = np.pad(values, lacking), np.pad(valid, lacking)
+        shape = [side for size, step in zip(values.shape, self.steps, strict=True) for side in (size // step, step)]
+        return values.reshape(shape), valid.reshape(shape)
+
+    def _reduce(self, values: Array, valid: Bools, axes: tuple[int, ...]) -> tuple[Array, Bools]:
+        empty = ~valid.any(axis=axes)
+        if self.reducer == "median":
+            masked = np.where(valid, values, np.nan).astype(np.float64)
+            masked[np.broadcast_to(np.expand_dims(empty, axes), masked.shape)] = 0
+            medians = np.nanmedian(masked, axis=axes) if self.skipna or self.missing else np.median(masked, axis=axes)
+            return np.asarray(medians), empty
+        source = values.dtype
+        reducer = make_reducer(self.reducer, source, skipna=self.skipna, ddof=0, missing=source.type(0))
+        return np.asarray(reducer.finish(reducer.reduce(values, valid, axes))), empty
+
+    def _stored(self, found: Array, empty: Bools) -> Array:
+        """Return values of the data type of the result, with the missing value where there is none."""
+        rounded = np.rint(found) if self.dtype.kind in "biu" and found.dtype.kind == "f" else found
+        with np.errstate(invalid="ignore"):
+            stored = np.where(empty, 0, rounded).astype(self.dtype)
+        if self.function == "sum" or not bool(empty.any()):
+            return stored
+        if self.missing:
+            stored[empty] = self.missing[0]
+        elif self.dtype.kind == "f":
+            stored[empty] = np.nan
+        return stored

@@ -1,0 +1,1 @@
+"""Rechunking: its plan, and its run on a branch of its own."""
