@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codeop
 import importlib.util
 import sys
 import textwrap
@@ -111,3 +112,35 @@ def test_every_page_of_the_documentation_and_every_example_is_looked_at() -> Non
     pages = runner.all_pages()
     assert {root / "docs" / "index.md", root / "examples" / "daily_job.py"} <= set(pages)
     assert root / "examples" / "demo_plot.py" not in pages  # a part of another
+
+
+PROGRAMS = {"errors.md"}
+"""Pages whose block is one long program, to be run and not typed."""
+
+
+@pytest.mark.parametrize(
+    "path", [each for each in runner.all_pages() if each.suffix == ".md"], ids=lambda path: path.name
+)
+def test_a_block_of_python_can_be_pasted_into_an_interactive_python(path: Path) -> None:
+    """Python 3.11 and 3.12 take a line at a time, and end a compound statement at a blank line only."""
+    blocks = [each for each in runner.blocks_of(path.read_text(encoding="utf-8")) if each.language == "python"]
+    refused = [f"line {block.line + line}" for block in blocks if (line := _refused(block.code)) is not None]
+    assert refused == [] or path.name in PROGRAMS
+
+
+def _refused(code: str) -> int | None:
+    """Return the number of the line that an interactive Python does not take, from 0; None if it takes all of them."""
+    compiler, typed = codeop.CommandCompiler(), ""
+    for number, line in enumerate([*code.split("\n"), ""]):
+        typed += f"{line}\n"
+        try:
+            if compiler(typed.removesuffix("\n"), "<stdin>", "single") is not None:
+                typed = ""
+        except SyntaxError:
+            return number
+    return None
+
+
+def test_a_block_that_cannot_be_pasted_is_noticed() -> None:
+    assert _refused("for i in range(3):\n    print(i)\n\nprint(4)\n") is None
+    assert _refused("for i in range(3):\n    print(i)\nprint(4)\n") == 2

@@ -5,8 +5,9 @@ The data are annual air temperatures over North America by the Met Office, from 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import iris_sample_data
 import netCDF4
@@ -15,6 +16,10 @@ import numpy.typing as npt
 import zarr
 
 import arraystore
+from arraystore._environment import ENVIRONMENT, Environment
+from arraystore._format.ids import IdSource
+
+T = TypeVar("T")
 
 SAMPLES = Path(iris_sample_data.path)
 SCENARIOS = {"a1b": SAMPLES / "A1B_north_america.nc", "e1": SAMPLES / "E1_north_america.nc"}
@@ -24,24 +29,81 @@ FIRST_YEAR, SCENARIOS_FROM, YEARS = 1860, 2000, 240
 _KEPT = {"units", "standard_name", "long_name", "calendar", "axis", "source", "cell_methods"}
 
 
+NOW = 1_795_000_000
+"""End of the history in seconds since 1970; pictures are the same whenever they are made."""
+
+_WEEK = 7 * 86_400
+
+
+class _Calendar:
+    """A clock that a program sets, so that a history of a year takes seconds."""
+
+    def __init__(self, weeks: int) -> None:
+        self.seconds = NOW - weeks * _WEEK
+
+    def pass_time(self, seconds: int = _WEEK) -> None:
+        self.seconds += seconds
+
+    def environment(self) -> Environment:
+        return Environment(now_us=lambda: self.seconds * 1_000_000, new_id=IdSource(lambda: self.seconds * 1_000))
+
+
 def build(storage: arraystore.Storage) -> arraystore.Repository:
-    """Write a history: the past on main, each scenario on a branch, an ocean beside, two tags."""
+    """Write a history: the past on main, each scenario on a branch, an ocean beside, a revert, two tags."""
+    calendar = _Calendar(weeks=40)
+    token = ENVIRONMENT.set(calendar.environment())
+    try:
+        return _build(storage, calendar)
+    finally:
+        ENVIRONMENT.reset(token)
+
+
+def at_end_of_history(work: Callable[[], T]) -> T:
+    """Run something with the clock at the end of the history."""
+    token = ENVIRONMENT.set(_Calendar(weeks=0).environment())
+    try:
+        return work()
+    finally:
+        ENVIRONMENT.reset(token)
+
+
+def _build(storage: arraystore.Storage, calendar: _Calendar) -> arraystore.Repository:
     repo = arraystore.Repository.create(storage)
     with repo.transaction("main", message="Create the hierarchy of the climate archive") as store:
         _create(store)
     for year in range(FIRST_YEAR, SCENARIOS_FROM, 10):
+        calendar.pass_time()
         _add_decade(repo, "main", SCENARIOS["a1b"], year)
     repo.create_tag("historical-1.0", repo.lookup_branch("main"))
+    calendar.pass_time()
     _add_ocean(repo)
+    _correct(repo, calendar)
     for name in SCENARIOS:
         repo.create_branch(f"scenario/{name}", repo.lookup_branch("main"))
     for year in range(SCENARIOS_FROM, FIRST_YEAR + YEARS, 10):
         for name, path in SCENARIOS.items():
+            calendar.pass_time(_WEEK // 2)
             _add_decade(repo, f"scenario/{name}", path, year)
+    calendar.pass_time(3_600)
     _describe(repo, "scenario/a1b", "A1B: emissions peak around 2050")
     _describe(repo, "scenario/e1", "E1: strong cuts, aiming at 2 K worldwide")
     repo.create_tag("cmip-release", repo.lookup_branch("scenario/a1b"))
     return repo
+
+
+def _correct(repo: arraystore.Repository, calendar: _Calendar) -> None:
+    """Correct an attribute on a branch, repeat that on main, and undo a change that was wrong."""
+    repo.create_branch("fix/units", repo.lookup_branch("main"))
+    calendar.pass_time(86_400)
+    with repo.transaction("fix/units", message="Spell the units of the ocean as CF does") as store:
+        zarr.open_array(store, path="ocean/tos").attrs["units"] = "degree_C"
+    calendar.pass_time(3_600)
+    with repo.transaction("main", message="Mask the first month of the ocean") as store:
+        zarr.open_array(store, path="ocean/tos")[0] = np.nan
+    calendar.pass_time(1_800)
+    repo.revert(repo.lookup_branch("main"), branch="main", message="Revert: the first month is sound")
+    calendar.pass_time(600)
+    repo.cherry_pick(repo.lookup_branch("fix/units"), branch="main")
 
 
 def read(path: Path, name: str, region: Any = ...) -> npt.NDArray[Any]:

@@ -18,7 +18,7 @@ from arraystore.cli.console import (
     time_text,
 )
 from arraystore.cli.options import BranchName, Json, Limit, Ref, Snapshot, Url
-from arraystore.cli.resolve import ResolvedRef, newest_of, open_repository, resolve
+from arraystore.cli.resolve import ResolvedRef, open_repository, resolve
 from arraystore.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ def print_history(snapshots: Iterable[SnapshotInfo]) -> None:
 
 def _names(repository: Repository) -> dict[str, list[str]]:
     """Return the branches and tags that point to each snapshot."""
+    from arraystore._repository.ref_tips import newest_of
+
     found: dict[str, list[str]] = {}
     for kind, names in (("branch", repository.list_branches()), ("tag", repository.list_tags())):
         for name, info in newest_of(repository, kind, names).items():

@@ -13,7 +13,7 @@ from arraystore.cli.resolve import open_repository, open_session
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from arraystore.cli.nodes import NodeView
+    from arraystore._session.node_views import NodeView
 
 Quick = Annotated[bool, typer.Option("--quick", help="Do not count initialised chunks, which may need requests.")]
 
@@ -27,7 +27,7 @@ def tree(
     as_json: Json = False,
 ) -> None:
     """Show groups and arrays with shapes, data types, chunk shapes, and the fraction of initialised chunks."""
-    from arraystore.cli.nodes import nodes_below
+    from arraystore._session.node_views import nodes_below
 
     views = nodes_below(open_session(open_repository(url), ref, as_of), path, count=not quick)
     if as_json:
@@ -80,7 +80,7 @@ def _fraction(view: NodeView) -> str:
 
 def ls(url: Url, path: Path = "", ref: RefOption = "main", as_of: AsOf = None, as_json: Json = False) -> None:
     """List the arrays, groups and files directly below a group."""
-    from arraystore.cli.nodes import children
+    from arraystore._session.node_views import children
 
     views = children(open_session(open_repository(url), ref, as_of), path)
     if as_json:

@@ -10,7 +10,7 @@ from arraystore.cli.confirmation import confirm
 from arraystore.cli.console import print_json, print_result, print_table, time_text
 from arraystore.cli.group import CommandGroup
 from arraystore.cli.options import Branch, BranchName, DryRun, Json, Message, Snapshot, Url, Yes
-from arraystore.cli.resolve import newest_of, open_repository, resolve
+from arraystore.cli.resolve import open_repository, resolve
 from arraystore.errors import ConflictError
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ Keep = Annotated[
 @branches.command("list")
 def list_branches(url: Url, as_json: Json = False) -> None:
     """List the branches with their tips."""
+    from arraystore._repository.ref_tips import newest_of
+
     repository = open_repository(url)
     _print_names(newest_of(repository, "branch", repository.list_branches()), "branch", as_json)
 
@@ -71,6 +73,8 @@ def delete_branch(
 @tags.command("list")
 def list_tags(url: Url, as_json: Json = False) -> None:
     """List the tags with their snapshots."""
+    from arraystore._repository.ref_tips import newest_of
+
     repository = open_repository(url)
     _print_names(newest_of(repository, "tag", repository.list_tags()), "tag", as_json)
 

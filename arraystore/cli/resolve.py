@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -15,13 +15,10 @@ from arraystore.cli.times import parse_time
 from arraystore.errors import InvalidInputError, NotFoundError, RefNotFoundError
 
 if TYPE_CHECKING:
-    from arraystore import Repository, Session, SnapshotInfo
+    from arraystore import Repository, Session
     from arraystore.storage import CountingStorage, Counts, Storage
 
 KINDS = ("branch", "tag", "snapshot")
-
-_AT_ONCE = 16
-"""Number of concurrent look-ups of refs."""
 
 _ANCESTOR = re.compile(r"(.+)~(\d*)")
 
@@ -149,29 +146,6 @@ def _look_up_or_none(look_up: Callable[[str], str], name: str) -> str | None:
         return look_up(name)
     except (NotFoundError, InvalidInputError):  # an invalid name does not exist
         return None
-
-
-def newest_of(repository: Repository, kind: str, names: Iterable[str]) -> dict[str, SnapshotInfo]:
-    """Look up the snapshots of branches or tags concurrently, without those deleted meanwhile."""
-    from arraystore._runtime import run
-
-    return run(_newest_of(repository, kind, sorted(names)))
-
-
-async def _newest_of(repository: Repository, kind: str, names: Sequence[str]) -> dict[str, SnapshotInfo]:
-    from arraystore._runtime.concurrency import bounded
-
-    async def newest(name: str) -> SnapshotInfo | None:
-        ref = ResolvedRef(kind, name, "")
-        try:
-            async for info in repository.async_ancestry(branch=ref.branch, tag=ref.tag):
-                return info
-        except RefNotFoundError:
-            pass
-        return None
-
-    infos = zip(names, await bounded(newest, names, _AT_ONCE), strict=True)
-    return {name: info for name, info in infos if info is not None}
 
 
 def open_session(repository: Repository, name: str, as_of: str | None = None) -> Session:

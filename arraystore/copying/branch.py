@@ -118,6 +118,7 @@ async def copy_branch_async(
     """Asynchronous twin of `copy_branch`."""
     if history and message is not None:
         raise InvalidInputError("with history each commit keeps its own message; leave message out, or history")
+    workers = engine_for(engine, source.storage, target.storage if isinstance(target, Repository) else target)
     wanted = (await source.readonly_session_async(branch, tag=tag, snapshot_id=snapshot_id)).snapshot_id
     name = to_branch or branch or MAIN
     repo = await _open_target(target, source)
@@ -125,7 +126,6 @@ async def copy_branch_async(
         raise InvalidInputError(f"branch {name!r} cannot be copied onto itself; name another one in to_branch")
     counter = CopyCounter(progress)
     counter.enter("snapshots")
-    workers = engine_for(engine, source.storage, repo.storage)
     copy = _Copy(source, repo, name, metadata or {}, counter, overwrite, workers)
     await copy.prepare()
     if copy.copied_snapshot == wanted:

@@ -319,7 +319,7 @@ class _ExportChunks:
 
     async def __call__(self, task: _Task) -> Any:
         counter = CopyCounter()
-        location = open_target(self.place)
+        location = open_target(self.place, atomic=True)
         writer = _ValueWriter(location, self.context.reader, self.path, self.resumed, counter)
         for node, manifest in task:
             await writer.write(node, References.from_manifest(manifest))

@@ -9,6 +9,7 @@ import os
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import zarr
 from zarr.abc.store import Store
@@ -163,11 +164,16 @@ class _StoreLocation(ZarrLocation):
 
 
 class _DirectoryLocation(ZarrLocation):
-    """A directory to write to: one thread writes many small files, without a directory of temporary ones."""
+    """A directory to write to: one thread writes many small files, without a directory of temporary ones.
 
-    def __init__(self, root: str) -> None:
+    With `atomic`, each file gets its name when it is complete, since attempts of a task may write it at once, and one
+    may be killed while another has succeeded.
+    """
+
+    def __init__(self, root: str, *, atomic: bool = False) -> None:
         super().__init__(root)
         self._root = Path(root)
+        self._write_file = _write_atomically if atomic else Path.write_bytes
 
     def _path(self, key: str) -> Path:
         check_key(key)  # it stays within the directory
@@ -204,10 +210,10 @@ class _DirectoryLocation(ZarrLocation):
         for key, data in items:
             path = self._path(key)
             try:
-                path.write_bytes(data)
+                self._write_file(path, data)
             except FileNotFoundError:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(data)
+                self._write_file(path, data)
 
     async def delete(self, keys: list[str]) -> None:
         """Delete values, and the directories that become empty."""
@@ -220,6 +226,16 @@ class _DirectoryLocation(ZarrLocation):
                     os.rmdir(directory)
 
         await asyncio.to_thread(unlink)
+
+
+def _write_atomically(path: Path, data: BytesLike) -> None:
+    partial = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        partial.write_bytes(data)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def open_source(place: ZarrPlace) -> ZarrLocation:
@@ -237,8 +253,11 @@ def open_source(place: ZarrPlace) -> ZarrLocation:
     return _StorageLocation(storage_from_url(text))
 
 
-def open_target(place: ZarrPlace) -> ZarrLocation:
-    """Return a location to write to; raise `InvalidInputError` if `place` does not name one."""
+def open_target(place: ZarrPlace, *, atomic: bool = False) -> ZarrLocation:
+    """Return a location to write to; raise `InvalidInputError` if `place` does not name one.
+
+    With `atomic`, files of a directory are written as atomically as objects of an object store.
+    """
     if not isinstance(place, str | os.PathLike):
         return _open(place)
     text = os.fspath(place)
@@ -248,7 +267,7 @@ def open_target(place: ZarrPlace) -> ZarrLocation:
         return _StorageLocation(storage_from_url(text))
     if os.path.isfile(text):
         raise InvalidInputError(f"{text} is a file: the target of an export must be a directory")
-    return _DirectoryLocation(text)
+    return _DirectoryLocation(text, atomic=atomic)
 
 
 def place_for(engine: Engine, place: ZarrPlace) -> ZarrPlace:

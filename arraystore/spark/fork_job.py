@@ -187,15 +187,20 @@ def report_of(
     )
 
 
-def merge_outcomes(session: Session, outcomes: Iterable[Outcome], overwritten: Sequence[str] = ()) -> None:
-    """Merge the changes of all tasks, or none; all earlier chunks of the overwritten arrays are deleted."""
+def merge_outcomes(
+    session: Session, outcomes: Iterable[Outcome], overwritten: Sequence[str] = (), beneath: Sequence[bytes] = ()
+) -> None:
+    """Merge the changes of all tasks, or none.
+
+    All earlier chunks of the overwritten arrays are deleted; changes of the tasks win over the change sets beneath.
+    """
     changes: list[bytes] = receive_change_sets(session.context, [outcome.change_set for outcome in outcomes])
     try:
-        if overwritten and changes:
+        if (overwritten or beneath) and changes:
             changes = [merge_sessions(changes)]
         for path in overwritten:
             session.reindex_array(path, lambda _: DELETE, vectorized=True)
-        session.merge(*changes, on_overlap="last" if overwritten else "error")
+        session.merge(*beneath, *changes, on_overlap="last" if overwritten or beneath else "error")
     except MergeConflictError as error:
         if _SHARED not in error.message:
             raise

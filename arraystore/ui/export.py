@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 from arraystore import __version__
 from arraystore._repository.repository import Repository
+from arraystore._runtime import run
 from arraystore._runtime.extras import check_extra
 from arraystore.errors import InvalidInputError
 from arraystore.storage.protocol import Storage
@@ -116,7 +116,7 @@ def export_report(
     repository = open_to_look(storage, authorize)
     repository.lookup_branch(branch)
     report = _Report(repository, max_bytes)
-    asyncio.run(_gather(report, branch))
+    run(_gather(report, branch))
     made = datetime.now(UTC).isoformat(sep=" ", timespec="minutes")[:16]
     text = bundled_page(
         {"made": f"{made} UTC", "version": __version__, "branch": branch, "views": report.views},

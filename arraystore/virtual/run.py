@@ -225,10 +225,14 @@ def _parsed(parsing: _Parsing, batches: Sequence[Sequence[str]], engine: Engine 
         return
     results = engine.run(_OpenFiles(parsing), _each(batches), "opening files")
     try:
-        while (result := run(anext(results, _END))) is not _END:
+        while (result := run(_next(results))) is not _END:
             yield from_plain(result)
     finally:
         run(results.aclose())
+
+
+async def _next(results: AsyncIterator[Any]) -> Any:
+    return await anext(results, _END)
 
 
 async def _each(batches: Sequence[Sequence[str]]) -> AsyncIterator[Sequence[str]]:

@@ -21,6 +21,7 @@ from benchmarks.cases import (
     spark_objects,
     spark_regions,
     spark_rows,
+    switching,
     virtual,
 )
 from benchmarks.results import CaseResult
@@ -36,6 +37,7 @@ CASES: dict[str, Callable[[Setup], CaseResult]] = {
     "objects": objects.run,
     "references": references.run_bulk,
     "virtual": virtual.run,
+    "switching": switching.run,
     "scale": scale.run,
     "chunks": chunks.run,
     "checksums": checksums.run,
@@ -50,7 +52,7 @@ CASES: dict[str, Callable[[Setup], CaseResult]] = {
     "spark-objects": spark_objects.run,
 }
 
-NEED_SERVER = frozenset({"requests", "contention", "rebasing"})
+NEED_SERVER = frozenset({"requests", "contention", "rebasing", "switching"})
 NEED_LOCAL = frozenset(
     {
         "large",

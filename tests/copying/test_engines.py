@@ -14,6 +14,7 @@ from zarr.storage import MemoryStore
 
 from arraystore import Repository, RepositoryConfig, Storage, local_filesystem_storage
 from arraystore.copying import clone_repository, copy_branch, export_zarr, import_zarr, materialize
+from arraystore.copying.zarr_locations import open_target
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError, RepositoryNotFoundError
 from tests.commit.support import delete, keys
 from tests.copying.support import contents
@@ -160,6 +161,22 @@ def test_an_export_by_workers_has_the_same_keys_and_bytes(repo: Repository, tmp_
     assert files(tmp_path / "there") == files(tmp_path / "here")
     assert other == one
     assert len(engine.tasks) > 5
+
+
+def test_a_file_is_never_seen_in_part(repo: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export_zarr(repo, tmp_path / "plain", branch="main")
+    before = files(tmp_path / "plain")
+    write = Path.write_bytes
+
+    def killed(path: Path, data: bytes) -> int:
+        write(path, data[:1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_bytes", killed)
+    location = open_target(str(tmp_path / "plain"), atomic=True)
+    with pytest.raises(KeyboardInterrupt):
+        location._write([("packed/c/0", b"other")])  # type: ignore[attr-defined]
+    assert files(tmp_path / "plain") == before
 
 
 def test_an_export_is_resumed_where_a_worker_was_killed(repo: Repository, tmp_path: Path) -> None:

@@ -370,3 +370,13 @@ def test_a_region_of_an_array_that_others_replace_is_a_conflict(arrays: Session)
     zarr.create_array(theirs.store, name="a", shape=3, dtype="i4", overwrite=True)
     theirs.commit("another array")
     assert verdict(mine) != "committed"
+
+
+@pytest.mark.parametrize("side", [2, 1 << 10])
+def test_regions_of_a_grid_of_more_cells_than_can_be_numbered_are_read(side: int) -> None:
+    session = Repository.create(in_memory_storage()).writable_session("main")
+    zarr.create_array(session.store, name="a", shape=(1 << 62, 1 << 61), chunks=(side, side), dtype="i4", fill_value=7)
+    far = (1 << 61) - 4 * side
+    for selection in ((slice(far, far + 4), slice(0, 2 * side)), (slice(0, 4), slice(far, far + 2 * side))):
+        assert session.read("a", selection).sum() == 7 * 4 * 2 * side
+        assert session.read_many([("a", selection)])[0].sum() == 7 * 4 * 2 * side

@@ -28,7 +28,7 @@ from arraystore import (
     in_memory_storage,
     local_filesystem_storage,
 )
-from arraystore.cli.nodes import nodes_below
+from arraystore._session.node_views import nodes_below
 from arraystore.copying.zarr_export import export_zarr
 from arraystore.spark.streams.progress import (
     StreamProgress,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import zarr
 
 import arraystore
+from arraystore._runtime import run
 
 MARKUP = "<img src=x onerror=\"window.broken='yes'\">"
 SCRIPT = "<script>window.broken='yes'</script>"
@@ -99,7 +99,7 @@ def _set_document(store: Any, name: str, change: dict[str, Any]) -> None:
 
     document = json.dumps(_BASE | change).encode()
     buffer = default_buffer_prototype().buffer.from_bytes(document)
-    asyncio.run(store.set(f"{name}/zarr.json", buffer))
+    run(store.set(f"{name}/zarr.json", buffer))
 
 
 def damage(storage: arraystore.Storage, part: str) -> int:
@@ -114,4 +114,4 @@ def damage(storage: arraystore.Storage, part: str) -> int:
             await storage.put(key, bytes(data))
         return len(keys)
 
-    return asyncio.run(overwrite())
+    return run(overwrite())

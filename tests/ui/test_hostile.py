@@ -114,4 +114,5 @@ def test_the_other_branches_can_be_seen_where_one_is_damaged() -> None:
     branches = {each["name"]: each for each in ask(look, "overview").body["result"]["branches"]}
     assert "damaged" in branches["main"]["broken"]
     assert branches["a/b/c"]["broken"] is None
-    assert ask(look, "tree", at="branch:a/b/c").body["result"]["snapshot"] == ids["names"]
+    for at in (ids["names"], "branch:a/b/c"):
+        assert ask(look, "tree", at=at).body["result"]["snapshot"] == ids["names"]

@@ -165,7 +165,7 @@ class VerifyReport:
         looked = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in self.counts.items() if count)
         lines.append(f"verified {looked or 'nothing'} ({self.level})")
         lines += [
-            f"unreached: {leak.objects:,} {kind.replace('_', ' ')}, {leak.bytes:,} bytes"
+            f"unreferenced: {leak.objects:,} {kind.replace('_', ' ')}, {leak.bytes:,} bytes; a collection deletes them"
             for kind, leak in self.leaks.items()
             if leak.objects
         ]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.box import MAX_VOLUME, bounding_box
 from arraystore._format.types import Int64s
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
@@ -96,5 +97,9 @@ def share_chunks(
 
 def _distinct(coords: Int64s, grid: tuple[int, ...]) -> tuple[tuple[Int64s, ...], Int64s]:
     """Return distinct cells of a list of coordinates, as columns, and the number of the one of each row."""
-    numbers, owner = np.unique(np.ravel_multi_index(tuple(coords.T), grid), return_inverse=True)
-    return np.unravel_index(numbers, grid), owner
+    box = bounding_box(coords)  # of which the cells can be numbered where those of the grid are too many
+    if box.volume > MAX_VOLUME:
+        rows, owner = np.unique(coords, axis=0, return_inverse=True)
+        return tuple(rows.T), owner.ravel()
+    numbers, owner = np.unique(box.numbers(coords), return_inverse=True)
+    return tuple(box.coords(numbers).T), owner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -134,19 +135,21 @@ def _workload_text(workload: Workload) -> str:
 
 
 def _table(result: Estimate) -> Table:
-    numbers = ("PUT", "GET", "LIST", "DELETE", "stored", "read", "dollars")
+    kinds = ["put", "get", "list", *(["delete"] if result.prices.delete_1000 else [])]
+    numbers = (*map(str.upper, kinds), "stored", "read", "dollars")
     table = make_table("a month of", *numbers, right=numbers)
     for item in (*result.items, result.total):
-        add_row(table, "total" if item is result.total else item.what, *_cells(item))
+        add_row(table, "total" if item is result.total else item.what, *_cells(item, kinds))
     return table
 
 
-def _cells(item: Item) -> tuple[str, ...]:
-    requests = item.requests
-    counts = (requests.put, requests.get, requests.list, requests.delete)
-    sizes = (item.stored_bytes, item.read_bytes)
-    shown = [f"{count:,.0f}" if count else "" for count in counts]
-    return (*shown, *(bytes_text(int(size)) if size else "" for size in sizes), _dollars(item.dollars))
+def _cells(item: Item, kinds: Sequence[str]) -> Iterator[str]:
+    for kind in kinds:
+        count = getattr(item.requests, kind)
+        yield f"{count:,.0f}" if count else ""
+    for size in (item.stored_bytes, item.read_bytes):
+        yield bytes_text(int(size)) if size else ""
+    yield _dollars(item.dollars)
 
 
 def _dollars(amount: float) -> str:

@@ -68,14 +68,14 @@ def _stored(workload: Workload, prices: Prices, config: RepositoryConfig) -> Ite
     yield Item("what is stored", stored_bytes=workload.size)
     replaced = workload.overwrite * workload.written_per_day * workload.retention_days
     if replaced:
-        yield Item("replaced chunks that are kept", stored_bytes=replaced)
+        yield Item("replaced chunks", stored_bytes=replaced)
 
 
 def _commits(workload: Workload, prices: Prices, config: RepositoryConfig) -> Iterator[Item]:
     commits = workload.commits_per_day * DAYS
     opened = commits / workload.commits_per_process
     again = commits - opened
-    yield Item("sessions that write", figures.OPEN * opened + figures.REOPEN * again)
+    yield Item("opened to write", figures.OPEN * opened + figures.REOPEN * again)
     races = figures.LOST_RACE * (commits * workload.lost_races)
     background = figures.UPKEEP * (commits / figures.RECORDS_BETWEEN_UPKEEP)
     yield Item("commits", figures.COMMIT * commits + races + background)
@@ -96,7 +96,7 @@ def _reads(workload: Workload, prices: Prices, config: RepositoryConfig) -> Iter
     if workload.chunk_size <= config.inline_chunk_threshold_bytes:
         each = 0
     manifests = max(1.0, workload.size / workload.chunk_size / MAX_REFERENCES) if chunks else 0.0
-    yield Item("sessions that read", (figures.OPEN + figures.OPEN_ARRAY * min(manifests, max(1.0, chunks))) * reads)
+    yield Item("opened to read", (figures.OPEN + figures.OPEN_ARRAY * min(manifests, max(1.0, chunks))) * reads)
     yield Item(
         "chunks read",
         Requests(get=each) * reads,

@@ -18,6 +18,9 @@ from urllib.parse import parse_qsl
 from arraystore.errors import InvalidInputError
 
 READ, WRITE, STREAM, CHANGES = "reading", "writing", "writing a stream", "reading changes"
+LOOK = "looking at history, nodes or refs"
+LOOKS = "history", "list", "refs"
+"""Options that ask for rows about the repository in place of values."""
 
 _READS, _STREAMS, _WRITES, _FEED = {READ}, {STREAM}, {WRITE, STREAM}, {CHANGES}
 _USES = (
@@ -29,7 +32,12 @@ _USES = (
     ("stream restarted", _STREAMS),
     ("from to starting_snapshot max_snapshots_per_trigger", _FEED),
 )
-_KNOWN: Mapping[str, set[str]] = {name: uses for names, uses in _USES for name in names.split()}
+_OF_LOOKS = {"path", "group", "branch", "tag", "snapshot", "ref", "asof"}
+_KNOWN: Mapping[str, set[str]] = {
+    name: uses | {LOOK} if name in _OF_LOOKS else uses
+    for names, uses in (*_USES, (" ".join((*LOOKS, "limit")), {LOOK}))
+    for name in names.split()
+}
 """Uses of each option."""
 
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})

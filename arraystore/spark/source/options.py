@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from arraystore.errors import InvalidInputError
 from arraystore.spark.source.option_parsing import (
     CHANGES,
+    LOOK,
+    LOOKS,
     READ,
     STREAM,
     WRITE,
@@ -108,6 +110,21 @@ class ChangesOptions:
     """Snapshots that one batch of a stream covers; None for any number."""
 
 
+@dataclass(frozen=True)
+class LookOptions:
+    """A load of rows about a repository."""
+
+    location: RepositoryLocation
+    kind: str
+    """``"history"``, ``"list"`` or ``"refs"``."""
+    ref: Mapping[str, Any]
+    """Arguments that name the snapshot, as in `ReadOptions`."""
+    path: str
+    """Path below which nodes are listed."""
+    limit: int | None
+    """Most rows; None for all."""
+
+
 def read_options(raw: RawOptions) -> ReadOptions:
     """Return the options of a load of arrays."""
     check_use(raw, READ)
@@ -185,6 +202,25 @@ def changes_options(raw: RawOptions) -> ChangesOptions:
         raw.text("starting_snapshot"),
         raw.count("max_snapshots_per_trigger"),
     )
+
+
+def is_look(raw: RawOptions) -> bool:
+    """Return whether a load asks for rows about the repository in place of values."""
+    return any(raw.flag(kind) for kind in LOOKS)
+
+
+def look_options(raw: RawOptions) -> LookOptions:
+    """Return the options of a load of rows about a repository."""
+    check_use(raw, LOOK)
+    kinds = [kind for kind in LOOKS if raw.flag(kind)]
+    if len(kinds) > 1:
+        raise InvalidInputError(f"options {' and '.join(map(repr, kinds))} are different loads: give one of them")
+    ref = _ref(raw)
+    if kinds[0] != "list" and raw.text("group") is not None:
+        raise InvalidInputError(f"option 'group' is of use with 'list', which it limits, not with {kinds[0]!r}")
+    if kinds[0] == "refs" and ref != {"branch": "main"}:
+        raise InvalidInputError("option 'refs' lists all branches and tags: leave out the options that name a snapshot")
+    return LookOptions(_location(raw), kinds[0], ref, raw.text("group") or "", raw.count("limit"))
 
 
 def raw_options(options: Mapping[str, str]) -> RawOptions:

@@ -18,7 +18,10 @@ from arraystore.spark.errors import marked_errors
 from arraystore.spark.source.option_parsing import is_for_writing
 from arraystore.spark.source.options import (
     ChangesOptions,
+    LookOptions,
     changes_options,
+    is_look,
+    look_options,
     raw_options,
     read_options,
     write_options,
@@ -44,6 +47,7 @@ class ArrayStoreDataSource(DataSource):
             self._raw = raw_options(options)
         self._planned: ReadPlan | None = None
         self._changes: ChangesOptions | None = None
+        self._look: LookOptions | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -55,6 +59,8 @@ class ArrayStoreDataSource(DataSource):
         with marked_errors():
             if self._raw.flag("changes"):
                 return self._schema_of_changes()
+            if is_look(self._raw):
+                return self._schema_of_look()
             return self._plan().schema
 
     def _schema_of_changes(self) -> str:
@@ -63,6 +69,12 @@ class ArrayStoreDataSource(DataSource):
 
         self._changes = pin(changes_options(self._raw))
         return FEED_SCHEMA
+
+    def _schema_of_look(self) -> StructType:
+        from arraystore.spark.source.look import look_schema, pin_look
+
+        self._look = pin_look(look_options(self._raw))
+        return look_schema(self._look.kind)
 
     def _plan(self) -> ReadPlan:
         """Return the plan of a load, which is made once and fixes the snapshot."""
@@ -74,7 +86,8 @@ class ArrayStoreDataSource(DataSource):
 
     def __getstate__(self) -> dict[str, Any]:
         # With a schema of the user's, Spark does not ask for ours: this is the last chance to fix the snapshot.
-        if self._planned is None and not self._raw.flag("changes") and not is_for_writing(self._raw):
+        of_arrays = not self._raw.flag("changes") and not is_look(self._raw)
+        if self._planned is None and of_arrays and not is_for_writing(self._raw):
             with marked_errors():
                 self._plan()
         return dict(vars(self))
@@ -86,6 +99,10 @@ class ArrayStoreDataSource(DataSource):
                 from arraystore.spark.source.changes import changes_reader
 
                 return changes_reader(self._changes or changes_options(self._raw), schema)
+            if is_look(self._raw):
+                from arraystore.spark.source.look import LookReader
+
+                return LookReader(self._look or look_options(self._raw), schema)
             from arraystore.spark.source.read import ArrayReader, check_schema
 
             plan = self._plan()

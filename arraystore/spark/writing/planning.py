@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -13,6 +14,7 @@ from arraystore.spark.argument_checks import check_choice
 from arraystore.spark.writing.axes import Axis, Tolerance, index_axis, label_axis, read_coordinate
 from arraystore.spark.writing.chunk_assembler import Policy
 from arraystore.spark.writing.columns import value_column
+from arraystore.spark.writing.replaced_region import ReplaceWhere, find_region
 from arraystore.spark.writing.target_arrays import Target, find_targets, grid_of
 from arraystore.spark.writing.write_plan import OnNull, WritePlan
 
@@ -144,3 +146,15 @@ def _axes(
     if tolerance is not None and all(axis.labels is None for axis in axes):
         raise InvalidInputError("tolerance needs coords='label': indices are exact")
     return tuple(axes)
+
+
+def with_region(
+    session: Session, plan: WritePlan, dims: DimensionColumnNames, where: ReplaceWhere, partial: Partial
+) -> WritePlan:
+    """Return the plan for rows that replace a region whole."""
+    if partial == "fill":
+        raise InvalidInputError("partial='fill' empties whole chunks, replace_where its region: give one of them")
+    (target,) = find_targets(session.store, plan.arrays[0], "", None)
+    names = [name for name, _ in dimension_columns(target, dims)]
+    by_label = {name: axis.labels is not None for name, axis in zip(names, plan.axes, strict=True)}
+    return replace(plan, region=find_region(session, plan.arrays[0], plan.grid, by_label, where))

@@ -22,6 +22,7 @@ class Cause(StrEnum):
     NO_VALUE = "no value"
     UNFIT = "unfit"
     RESERVED = "reserved"
+    OUTSIDE = "outside"
     DUPLICATE = "duplicate"
 
 
@@ -32,6 +33,7 @@ _TEXTS = {
     Cause.NO_VALUE: "have no value in {column!r} (on_null='fill' or 'skip' accepts them)",
     Cause.UNFIT: "have a {column!r} that does not fit the type of the array",
     Cause.RESERVED: "have a {column!r} that means a missing value in the array (NewArrays(fill_values=...) chooses it)",
+    Cause.OUTSIDE: "are outside of the region that replace_where names",
     Cause.DUPLICATE: "name a cell that another row names, too",
 }
 EXAMPLES = 3

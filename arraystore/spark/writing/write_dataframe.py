@@ -24,9 +24,11 @@ from arraystore.spark.writing.planning import (
     OnDuplicate,
     Partial,
     plan_write,
+    with_region,
 )
 from arraystore.spark.writing.rejected_rows import rejected_rows_in
 from arraystore.spark.writing.repartition import lost_rows, shuffle_by_owner, write_task_count
+from arraystore.spark.writing.replaced_region import Erasure, ReplaceWhere, erase_first
 from arraystore.spark.writing.target_arrays import find_targets
 from arraystore.spark.writing.write_plan import OnNull, WritePlan
 
@@ -50,6 +52,7 @@ def write_dataframe(
     append_dim: str | None = None,
     append_labels: AppendLabels | None = None,
     create: bool | NewArrays = False,
+    replace_where: ReplaceWhere | None = None,
     shuffle: bool = True,
     sort: bool | None = None,
     tasks: int | None = None,
@@ -103,6 +106,11 @@ def write_dataframe(
         how.  Dimensions have the names that `dims` gives them, and those that the group has already keep their length
         and labels.  Types, fill values and attributes come from the columns.  The rows are scanned once for labels; if
         there are no rows, nothing is created.
+    replace_where
+        Region that the rows replace whole, by dimension: a label, a list or a slice of labels (both ends included),
+        indices where the column holds indices; dimensions without an entry are replaced from end to end.  Cells of the
+        region without rows become the fill value, and rows outside of it are an error.  Chunks that concurrent commits
+        add to the region stay, unless the session is serializable.
     shuffle
         Whether rows are moved to the task that owns their chunk. If not, they must be there already
         (`repartition_by_chunk`), or the merge fails.
@@ -170,16 +178,27 @@ def write_dataframe(
             raise InvalidInputError("append_labels needs append_dim")
         if choice is not None:
             plan = replace(plan, reserved=reserved_values(session, plan.arrays))
+        if replace_where is not None:
+            plan = with_region(session, plan, dims, replace_where, partial)
         tasks = write_task_count(df, plan, tasks)
         frame, plan = _arrange(df, plan, tasks, shuffle=shuffle, sort=sort)
         text = description or f"write rows to {plan.what}"
-        outcomes = run_fork_job(
-            session, frame, plan.work, description=text, tasks=tasks, progress=progress, take=_taking(df, session, plan)
-        )
+
+        def write(beneath: Sequence[bytes]) -> list[Outcome]:
+            take = _taking(df, session, plan, beneath)
+            return run_fork_job(session, frame, plan.work, description=text, tasks=tasks, progress=progress, take=take)
+
+        if plan.region is None:
+            outcomes = write(())
+        else:
+            erasure = Erasure.of(session, plan.region, plan.arrays, plan.fills)
+            outcomes = erase_first(df.sparkSession, session, erasure, write)
     return replace(report_of(plan.arrays, outcomes, began), created=made or ())
 
 
-def _taking(df: DataFrame, session: Session, plan: WritePlan) -> Callable[[list[Outcome]], None]:
+def _taking(
+    df: DataFrame, session: Session, plan: WritePlan, beneath: Sequence[bytes]
+) -> Callable[[list[Outcome]], None]:
     """Return a function that merges the outcomes of tasks, unless rows were rejected."""
 
     def take(outcomes: list[Outcome]) -> None:
@@ -187,7 +206,7 @@ def _taking(df: DataFrame, session: Session, plan: WritePlan) -> Callable[[list[
         for kind, column in rejected.lacking() if plan.located else ():
             rejected.add(kind, column, 0, lost_rows(df, plan, plan.lost_position(kind, column)))
         plan.refuse(rejected)
-        merge_outcomes(session, outcomes)
+        merge_outcomes(session, outcomes, beneath=beneath)
 
     return take
 

@@ -17,10 +17,11 @@ from arraystore._format.types import Bools, Int64s
 from arraystore._session.fork import ForkSession
 from arraystore.errors import InvalidInputError
 from arraystore.spark.writing.axes import Axis
-from arraystore.spark.writing.chunk_assembler import ChunkAssembler, Policy
+from arraystore.spark.writing.chunk_assembler import ChunkAssembler, Chunks, Policy
 from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE, ChunkGrid, flaw
 from arraystore.spark.writing.columns import ValueColumn
 from arraystore.spark.writing.rejected_rows import Cause, RejectedRows
+from arraystore.spark.writing.replaced_region import ErasedChunks, ReplacedRegion
 from arraystore.spark.writing.target_arrays import ArrayChunks
 
 OnNull = Literal["error", "fill", "skip"]
@@ -46,6 +47,8 @@ class WritePlan:
     """Treatment of NULL values."""
     reserved: tuple[int | None, ...] = ()
     """Value of each array that means that there is none, which rows must not have; empty if they may."""
+    region: ReplacedRegion | None = None
+    """Region that the rows replace whole."""
     located: bool = False
     """Whether batches hold positions: a column ``position``, then the values."""
 
@@ -113,7 +116,9 @@ class _Task:
         self._plan = plan
         self._rejected = RejectedRows()
         self._rows = 0
-        chunks = ArrayChunks(fork, plan.arrays, plan.grid)
+        chunks: Chunks = ArrayChunks(fork, plan.arrays, plan.grid)
+        if plan.region is not None:
+            chunks = ErasedChunks(chunks, plan.region, plan.fills)
         dtypes = [value.dtype for value in plan.values]
         self._assembler = ChunkAssembler(plan.grid, dtypes, plan.fills, chunks, plan.policy, self._refuse_duplicates)
 
@@ -145,6 +150,8 @@ class _Task:
             columns = [column.take(pa.array(rest)) for column in columns]
             positions = positions[rest]
         if len(positions):
+            if plan.region is not None:
+                self._check_region(plan.region, positions)
             self._put(positions, columns)
 
     def _put(self, positions: Int64s, columns: Sequence[pa.Array]) -> None:
@@ -169,6 +176,11 @@ class _Task:
             values.append(column_values)
             absent.append(read.absent if plan.on_null == "skip" else None)
         self._assembler.add(positions, values, absent)
+
+    def _check_region(self, region: ReplacedRegion, positions: Int64s) -> None:
+        outside = positions[~region.contains(positions)]
+        if len(outside):
+            self._refuse(Cause.OUTSIDE, "", len(outside), (self._plan.cell_of(int(each)) for each in outside))
 
     def _check_reserved(self, number: int, positions: Int64s, values: npt.NDArray[Any], absent: Bools | None) -> None:
         """Refuse values that would be read as missing ones."""

@@ -48,7 +48,7 @@ function rows(found) {
     h("p", { class: "summary", role: "status" }, `${plural(found.rows.length + found.more, "conflict")}${found.onto ? " with " : ""}`, found.onto && h("a", { href: link("history", [], { id: found.onto }) }, found.onto)),
     found.rows.map((row) => h("section", { class: "panel conflict" },
       h("h2", {}, row.path), h("div", { class: "chips" }, h("span", { class: "chip warn" }, row.kind), row.count > 0 && h("span", { class: "chip" }, plural(row.count, "chunk"))),
-      h("p", {}, row.meaning, row.detail && row.detail !== row.meaning && ` – ${row.detail}`),
+      h("p", {}, row.detail || row.meaning),
       row.snapshot && h("p", { class: "hint" }, "their snapshot ", h("a", { href: link("history", [], { id: row.snapshot }) }, row.snapshot)),
       row.chunks.length > 0 && chunkMap(row.chunks))),
     found.more > 0 && h("p", { class: "hint" }, `and ${found.more} more`),

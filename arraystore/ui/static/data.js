@@ -118,7 +118,7 @@ class DataPage {
     const group = row.kind === "group";
     const icon = group && this.closed.has(row.path) ? "▸" : ICONS[row.kind];
     fill(element,
-      group ? h("button", { type: "button", class: "fold", tabindex: "-1", "aria-label": "Fold or unfold", onclick: () => this.toggle(row.path) }, icon)
+      group ? h("span", { class: "fold", "aria-hidden": "true", onclick: (event) => { event.stopPropagation(); this.toggle(row.path); } }, icon)
         : h("span", { class: `icon ${row.kind}`, "aria-hidden": "true" }, icon),
       h("span", { class: "text", title: `/${row.path}` }, this.words ? `/${row.path}` : name(row.path)),
       row.shape && h("span", { class: "hint" }, shape(row.shape)),

@@ -66,7 +66,7 @@ export class Grid {
     const moves = { ArrowUp: -this.columns, ArrowDown: this.columns, ArrowLeft: -1, ArrowRight: 1, Home: -this.at, End: this.cells - 1 - this.at };
     if (!(event.key in moves) || !this.cells) return;
     event.preventDefault();
-    const next = (this.at < 0 ? 0 : this.at + moves[event.key]);
+    const next = this.at < 0 && event.key !== "End" ? 0 : this.at + moves[event.key];
     if (next >= 0 && next < this.cells) this.read(next);
   }
 

@@ -245,7 +245,7 @@ function snapshotDetails(info, labels, mark, source) {
       source && fact("Repeats or undoes", h("a", { href: link("history", [], { id: source }) }, h("code", {}, source))),
       fact("Written", `${when(info.time)} UTC`),
       info.imported !== null && fact("Imported", `${when(info.imported)} UTC`),
-      entries.slice(0, 60).map(([name, value]) => fact(name, typeof value === "string" ? value : JSON.stringify(value)))),
+      entries.filter(([, value]) => value !== source).slice(0, 60).map(([name, value]) => fact(name, typeof value === "string" ? value : JSON.stringify(value)))),
     h("div", { class: "actions" },
       h("a", { class: "button primary", href: link("data", [info.id]) }, "Browse"),
       info.parent && h("a", { class: "button", href: link("compare", [], { from: info.parent, to: info.id }) }, "Compare with parent"),

@@ -65,7 +65,8 @@ export class Plane {
   // North is up: latitudes and other heights that rise are drawn from the bottom.
   upsideDown() {
     const [down] = this.found.axes;
-    const rises = down.values !== null && down.values.length > 1 && down.values[down.values.length - 1] > down.values[0];
+    if (down.values === null) return /^(y|j|r?lat(itude)?)$/i.test(down.name);
+    const rises = down.values.length > 1 && down.values[down.values.length - 1] > down.values[0];
     return rises && /lat|^y$|north|height|altitude/i.test(down.name);
   }
 
@@ -94,7 +95,7 @@ export class Plane {
     tall = Math.max(70, tall);
     const wide = Math.min(room, tall * this.proportion());
     const box = { x: left, y: 10, width: wide, height: tall };
-    const context = sized(this.canvas, width, tall + 50);
+    const context = sized(this.canvas, width, tall + 46);
     context.font = FONT;
     context.imageSmoothingEnabled = false;
     context.fillStyle = colour("--nothing");

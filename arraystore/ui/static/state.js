@@ -42,7 +42,7 @@ export async function resolve(at) {
   const name = rest.join(":");
   if (kind !== "branch" && kind !== "tag") return at;
   const found = (await overview())[kind === "branch" ? "branches" : "tags"].find((ref) => ref.name === name);
-  return found ? found.snapshot : at;
+  return found && found.snapshot ? found.snapshot : at;
 }
 
 // Rows of the history that lead from a snapshot to its oldest ancestor, newest first.

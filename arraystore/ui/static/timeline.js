@@ -26,8 +26,8 @@ export function timeline(id, travel) {
     const { history, line } = found;
     const row = line.rows[line.rows.length - 1 - Number(slider.value)];
     if (row === undefined) return;
-    fill(text, h("time", {}, when(history.times[row])), " ", history.subjects[row], " ",
-      h("span", { class: "hint" }, `${Number(slider.value) + 1} of ${plural(line.rows.length, "snapshot")}${line.name ? ` on ${line.name}` : ""}`));
+    fill(text, h("strong", {}, history.subjects[row]), h("br", {}),
+      h("span", { class: "hint" }, `${when(history.times[row])} · ${Number(slider.value) + 1} of ${plural(line.rows.length, "snapshot")}${line.name ? ` on ${line.name}` : ""}`));
     slider.setAttribute("aria-valuetext", `${when(history.times[row])}, ${history.subjects[row]}`);
     older.disabled = slider.value === slider.min;
     newer.disabled = slider.value === slider.max;

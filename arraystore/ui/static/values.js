@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { fill, h } from "./dom.js";
 import { count, number } from "./format.js";
-import { Plane, tick } from "./plane.js";
+import { extent, Plane, tick } from "./plane.js";
 import { Slices } from "./slices.js";
 
 export function valuePanel(at, node, slice, sliced) {
@@ -38,6 +38,14 @@ class ValuePanel {
     if (this.found) this.draw(this.found);
   }
 
+  // Colours mean the same in every slice that is looked at: the range only grows.
+  wider({ values, units }) {
+    const [low, high] = extent(values.values);
+    const known = this.range && this.range[2] === units ? this.range : [low, high, units];
+    this.range = [Math.min(low, known[0]), Math.max(high, known[1]), units];
+    return [this.range[0], this.range[1]];
+  }
+
   async load() {
     const run = (this.run += 1);
     try {
@@ -68,7 +76,7 @@ class ValuePanel {
       this.plane = new Plane({ label: "Values" });
       fill(this.body, this.plane.root);
     }
-    this.plane.set(found, null, `${found.title || found.path}, ${this.numbers.textContent}`);
+    this.plane.set(found, this.wider(found), `${found.title || found.path}, ${this.numbers.textContent}`);
   }
 }
 

@@ -6,14 +6,15 @@ from collections import OrderedDict
 from weakref import WeakKeyDictionary
 
 from arraystore._context import Context
-from arraystore._format.ids import is_id_text
+from arraystore._format.ids import id_to_text, is_id_text
 from arraystore._format.node import Node, NodeKind
 from arraystore._log.loading import Tip
 from arraystore._log.state import SnapshotState
 from arraystore._repository.repository import Repository
 from arraystore._repository.snapshots import load_snapshot
 from arraystore._session.session import Session
-from arraystore.errors import InvalidInputError, NodeNotFoundError
+from arraystore.errors import FormatError, InvalidInputError, NodeNotFoundError
+from arraystore.ui.views.overview import branch_tips
 
 __all__ = ["array_at", "load_session", "node_at"]
 
@@ -62,7 +63,23 @@ async def _load_tip(context: Context, at: str) -> Tip:
         return await load_snapshot(context, tag=name)
     if not is_id_text(at):
         raise InvalidInputError(f"{at!r} is not valid: use branch:NAME, tag:NAME or the id of a snapshot")
-    return await load_snapshot(context, snapshot_id=at)
+    try:
+        return await load_snapshot(context, snapshot_id=at)
+    except FormatError:  # of a log that was looked through: another one may name the snapshot
+        found = await _named(context, at)
+        if found is None:
+            raise
+        return found
+
+
+async def _named(context: Context, identifier: str) -> Tip | None:
+    """Return a snapshot that a sound branch or a tag names; None if there is none."""
+    table = await context.repository_log.table()
+    for tip in await branch_tips(context, table):
+        if tip.snapshot is not None and id_to_text(tip.snapshot) == identifier:
+            return await load_snapshot(context, branch=tip.name)
+    tags = [name for name, row in table.tags.items() if id_to_text(row.snapshot) == identifier]
+    return await load_snapshot(context, tag=tags[0]) if tags else None
 
 
 def state_of(session: Session) -> SnapshotState:

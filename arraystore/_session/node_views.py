@@ -1,4 +1,4 @@
-"""Nodes of a snapshot, as printed by commands."""
+"""Nodes of a snapshot as plain values, as commands print them and the data source of Spark lists them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arraystore import Session
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
 from arraystore._runtime import run
 from arraystore._runtime.concurrency import bounded
+from arraystore._session.base import SessionBase
 from arraystore._session.listing import present_chunks, visible_nodes
 from arraystore.errors import NodeNotFoundError
 
@@ -38,9 +38,11 @@ class NodeView:
     """Number of chunks in the grid."""
     initialised: int | None = None
     """Number of initialised chunks; None if not counted."""
+    stored_bytes: int | None = None
+    """Bytes of these chunks as they are stored, virtual ones included; None if not measured."""
 
 
-def nodes_below(session: Session, path: str, *, count: bool) -> list[NodeView]:
+def nodes_below(session: SessionBase, path: str, *, count: bool) -> list[NodeView]:
     """Return a node and all nodes below it by path, with counts of initialised chunks if `count`."""
     key = path.strip("/")
     below = f"{key}/" if key else ""
@@ -55,7 +57,7 @@ def nodes_below(session: Session, path: str, *, count: bool) -> list[NodeView]:
     return run(_count_chunks(session, selected, views)) if count else views
 
 
-async def _count_chunks(session: Session, nodes: list[Node], views: list[NodeView]) -> list[NodeView]:
+async def _count_chunks(session: SessionBase, nodes: list[Node], views: list[NodeView]) -> list[NodeView]:
     async def count(node: Node) -> int:
         if not node.layers or (len(node.layers) == 1 and not node.layers[0].deletions):
             return sum(layer.count for layer in node.layers)
@@ -69,7 +71,25 @@ async def _count_chunks(session: Session, nodes: list[Node], views: list[NodeVie
     ]
 
 
-def children(session: Session, path: str) -> list[NodeView]:
+def measured_nodes(session: SessionBase, path: str) -> list[NodeView]:
+    """Return a node and all nodes below it by path, with counts and sizes of chunks, for which manifests are read."""
+    views = nodes_below(session, path, count=False)
+    return run(_measure(session, views))
+
+
+async def _measure(session: SessionBase, views: list[NodeView]) -> list[NodeView]:
+    nodes = {f"/{node.path}": node for node in visible_nodes(session.hierarchy, "") if node.kind == NodeKind.ARRAY}
+
+    async def measured(view: NodeView) -> NodeView:
+        if view.kind != "array":
+            return view
+        present = await present_chunks(session.hierarchy, nodes[view.path])
+        return replace(view, initialised=len(present), stored_bytes=int(present.length.sum()))
+
+    return await bounded(measured, views, _AT_ONCE)
+
+
+def children(session: SessionBase, path: str) -> list[NodeView]:
     """Return the nodes directly below a node, by name."""
     views = nodes_below(session, path, count=False)
     depth = views[0].path.rstrip("/").count("/") + 1

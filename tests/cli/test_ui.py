@@ -1,0 +1,20 @@
+"""The command `ui`: reports, and what keeps it from serving a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import arraystore
+from tests.cli.conftest import Cli
+
+
+def test_the_command_writes_a_report(cli: Cli, tmp_path: Path) -> None:
+    url = str(tmp_path / "repository")
+    arraystore.Repository.create(arraystore.local_filesystem_storage(url))
+    file = tmp_path / "report.html"
+    shown = cli("ui", url, "--export", str(file))
+    assert shown.out.startswith(f"wrote {file} (")
+    found = cli("ui", url, "--export", str(file), "--json").json
+    assert found == {"file": str(file), "bytes": file.stat().st_size, "complete": True}
+    assert "no branch 'none'" in cli("ui", url, "--export", str(file), "--branch", "none", code=1).err
+    assert cli("ui", str(tmp_path / "none"), "--no-browser", code=10).err.startswith("error: ")
