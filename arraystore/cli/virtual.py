@@ -58,6 +58,7 @@ def virtualize(
     message: Message = None,
     engine: On = EngineName.threads,
     master: Master = None,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Refer to NetCDF-3, NetCDF-4, HDF5, GRIB and TIFF files from a group, in one commit, without copying them.
@@ -79,14 +80,17 @@ def virtualize(
     with progress_bar("Opening") as progress:
         report = refer(
             files, open_storage(repo), group=group, branch=branch, concat_dim=concat_dim, append_dim=append_dim,
-            container=place, source_group=source_group, skip=skip or (), message=message,
+            container=place, source_group=source_group, skip=skip or (), message=message, dry_run=dry_run,
             engine=open_engine(engine, master), progress=progress,
         )  # fmt: skip
     added = f" Saved the container {', '.join(report.containers)}." if report.containers else ""
     text = f"Referred to {count_text(report.files, 'file')} in snapshot {report.snapshot_id}.{added}"
+    if dry_run:
+        place_text = f" and save the container {', '.join(report.containers)}" if report.containers else ""
+        text = f"Would refer to {count_text(report.files, 'file')}{place_text}; nothing was written."
     print_result(
         as_json, text, snapshot=report.snapshot_id, message=report.message, files=report.files,
-        containers=report.containers,
+        containers=report.containers, dry_run=report.dry_run,
     )  # fmt: skip
 
 

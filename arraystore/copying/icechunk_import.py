@@ -12,6 +12,7 @@ from arraystore._runtime import run
 from arraystore._runtime.extras import how_to_install
 from arraystore.copying.branch import first_snapshot, tip_of
 from arraystore.copying.errors import CopyDivergedError, CopyError, CopyTargetError
+from arraystore.copying.icechunk_settings import copy_settings
 from arraystore.copying.icechunk_snapshot import SnapshotCopier, check_same_chunks
 from arraystore.copying.provenance import copied_from, time_of, time_of_copy, with_origin
 from arraystore.copying.report import CopyCounter, ImportReport, Progress
@@ -39,8 +40,9 @@ def import_icechunk(
 
     Each snapshot of a branch or a tag becomes a commit with its message, metadata and time, that of the first snapshot
     included; `lookup_snapshot` and all that takes the id of a snapshot answer to its old id, too. Only chunks that a
-    snapshot changed are read. Virtual chunks stay references to the same objects. Deleted tags are deleted here, too,
-    and the repository's metadata is added to that of the target. Called again, it resumes, or imports what is new.
+    snapshot changed are read. Virtual chunks stay references to the same objects. Deleted tags are deleted here, too;
+    the repository's metadata, saved containers of virtual chunks and feature flags that are set are added to those of
+    the target. Called again, it resumes, or imports what is new.
 
     Parameters
     ----------
@@ -95,7 +97,7 @@ async def import_icechunk_async(
         await work.forget_helpers()
         for tag, snapshot in await _deleted_tags(theirs):
             await work.deleted_tag(tag, snapshot)
-    await _copy_metadata(theirs, repo)
+    await copy_settings(theirs, repo)
     counter = work.counter
     return ImportReport(
         tips, made, work.commits, work.known, counter.objects, counter.bytes, counter.virtual, counter.unchecked
@@ -122,15 +124,6 @@ async def _deleted_tags(theirs: icechunk.Repository) -> list[tuple[str, str]]:
         return []
     kinds = [update.kind async for update in theirs.ops_log_async()]
     return [(kind.name, kind.previous_snap_id) for kind in kinds if isinstance(kind, UpdateType.TagDeleted)]
-
-
-async def _copy_metadata(theirs: icechunk.Repository, ours: Repository) -> None:
-    """Set the metadata of the repository; one of version 1 has none."""
-    from icechunk import SpecVersion
-
-    metadata = {} if theirs.spec_version == SpecVersion.v1 else await theirs.get_metadata_async()
-    if not metadata.items() <= (await ours.get_metadata_async()).items():
-        await ours.update_metadata_async(metadata)
 
 
 class _Import:

@@ -25,6 +25,7 @@ from arraystore.virtual.arrays import Checksums, VirtualArray, write_array
 from arraystore.virtual.errors import VirtualizeError
 from arraystore.virtual.inlined import decode_inline
 from arraystore.virtual.locations import absolute_url, whole_lengths
+from arraystore.virtual.reference_templates import resolved
 
 __all__ = ["from_kerchunk"]
 
@@ -129,7 +130,7 @@ class _Tree:
 
 def _read(references: Mapping[str, Any] | str | os.PathLike[str], options: Mapping[str, Any]) -> _Tree:
     if isinstance(references, Mapping):
-        return _tree(_resolved(references))
+        return _tree(resolved(references))
     if not isinstance(references, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInputError(f"references must be a mapping, a path or a URL, not {type(references).__name__}")
     url = os.fspath(references)
@@ -144,31 +145,7 @@ def _read(references: Mapping[str, Any] | str | os.PathLike[str], options: Mappi
             raise VirtualizeError(f"{url!r} is no JSON of kerchunk: {error}") from None
     if not isinstance(content, dict):
         raise VirtualizeError(f"{url!r} is no JSON of kerchunk: it must be a mapping of keys to references")
-    return _tree(_resolved(content))
-
-
-def _resolved(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the references by key, with their templates replaced."""
-    if not isinstance(content.get("refs"), Mapping):
-        return content
-    refs: Mapping[str, Any] = content["refs"]
-    if content.get("gen"):
-        raise VirtualizeError("references with generators ('gen') are not read: write them out with kerchunk first")
-    templates = content.get("templates") or {}
-    if not templates:
-        return refs
-    return {key: _without_templates(value, templates) for key, value in refs.items()}
-
-
-def _without_templates(value: Any, templates: Mapping[str, str]) -> Any:
-    if not isinstance(value, list | tuple) or "{{" not in str(value[0]):
-        return value
-    url = str(value[0])
-    for name, text in templates.items():
-        url = url.replace("{{" + name + "}}", text).replace("{{ " + name + " }}", text)
-    if "{{" in url:
-        raise VirtualizeError(f"the location {url[:200]!r} has a template that is an expression: write it out first")
-    return [url, *value[1:]]
+    return _tree(resolved(content))
 
 
 def _tree(refs: Mapping[str, Any]) -> _Tree:

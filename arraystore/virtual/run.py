@@ -19,6 +19,7 @@ from arraystore._runtime.engine import Engine, EngineOption, worker_engine
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.storage import Storage
+from arraystore.storage.discarding import DiscardingStorage
 from arraystore.virtual.datasets import write_virtual_dataset
 from arraystore.virtual.errors import VirtualizeError
 from arraystore.virtual.files import open_virtual_file, source_url
@@ -39,13 +40,15 @@ class VirtualizeReport:
     """Result of `virtualize`."""
 
     snapshot_id: str
-    """The commit."""
+    """The commit; empty for a dry run."""
     message: str
     """Its message."""
     files: int
     """Files that are referred to."""
     containers: tuple[str, ...]
-    """Prefixes of containers that were saved in the repository for them."""
+    """Prefixes of containers that were saved in the repository for them, or, in a dry run, would be."""
+    dry_run: bool = False
+    """True if nothing was written."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ def virtualize(
     skip: Iterable[str] = (),
     loadable_variables: Iterable[str] | None = None,
     message: str | None = None,
+    dry_run: bool = False,
     engine: EngineOption = "threads",
     progress: Progress | None = None,
 ) -> VirtualizeReport:
@@ -137,6 +141,8 @@ def virtualize(
         As for `open_virtual_file`.
     message
         Message of the commit.
+    dry_run
+        Whether all files are opened, and checked against each other and what is there, and nothing is written.
     engine
         Where files are opened: ``"threads"`` of this process, or, where they are thousands, ``"spark"`` for the
         executors of the active session, or an engine (`arraystore.spark.engine`).  Workers must be able to read them.
@@ -153,7 +159,9 @@ def virtualize(
     urls = [source_url(file) for file in files]
     dim = append_dim or concat_dim
     _check(urls, concat_dim, append_dim)
-    repository, added, chosen = _repository(storage, urls, container, access or {})
+    repository, added, chosen = _repository(
+        DiscardingStorage(storage) if dry_run else storage, urls, container, access or {}
+    )
     loadable = None if loadable_variables is None else tuple(loadable_variables)
     parsing = _Parsing(tuple(chosen), source_group, tuple(skip), loadable, dim)
     session = repository.writable_session(branch)
@@ -164,7 +172,10 @@ def virtualize(
         done += len(batches[number])
         if progress is not None:
             progress(done, len(urls))
-    return _commit(session, message or _default_message(urls, group), urls, added)
+    text = message or _default_message(urls, group)
+    if dry_run:
+        return VirtualizeReport("", text, len(urls), added, dry_run)
+    return _commit(session, text, urls, added)
 
 
 def _check(urls: Sequence[str], concat_dim: str | None, append_dim: str | None) -> None:

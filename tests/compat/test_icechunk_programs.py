@@ -7,8 +7,9 @@ import pickle
 import random
 import threading
 import warnings
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -349,6 +350,49 @@ def test_virtual_chunks_are_read_from_an_authorized_container(tmp_path: Path) ->
     assert array[:].tolist() == [2, 3, 0, 0]
     assert session.chunk_type("a", [0]) == icechunk.ChunkType.virtual
     assert session.all_virtual_chunk_locations() == [prefix + "data"]
+
+
+class Redirecting(BaseHTTPRequestHandler):
+    """Sends who asks for ``/here`` to the path of the server, and others nowhere."""
+
+    def do_GET(self) -> None:
+        self.send_response({"/here": 302, "/nowhere": 404}.get(self.path, 200))
+        if self.path == "/here":
+            self.send_header("Location", self.server.target)  # type: ignore[attr-defined]
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Say nothing."""
+
+
+@pytest.fixture
+def redirecting(tmp_path: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Redirecting)
+    server.target = f"file://{tmp_path}"  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_redirect_leads_to_the_repository(tmp_path: Path, redirecting: str) -> None:
+    icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path))).create_branch(
+        "there", "1CECHNKREP0F1RSTCMT0"
+    )
+    repo = icechunk.Repository.open(icechunk.redirect_storage(redirecting + "/here"))
+    assert repo.list_branches() == {"main", "there"}
+    for path, reason in (("/nowhere", "404"), ("/", "does not redirect")):
+        with pytest.raises(icechunk.IcechunkError, match=reason) as refused:
+            icechunk.Repository.open(icechunk.redirect_storage(redirecting + path))
+        assert refused.value.kind == icechunk.ErrorKind.BAD_REDIRECT
+
+
+def test_a_bucket_of_hugging_face_is_reached_by_its_gateway() -> None:
+    storage = icechunk.hf_storage(
+        bucket="data", prefix="p", namespace="team", access_key_id="HFAKnotreal", secret_access_key="notreal"
+    )
+    assert storage.core().location == "s3://data/p?endpoint_url=https://s3.hf.co/team"
+    assert "notreal" not in repr(storage)
 
 
 def test_threads_share_a_repository(repo: icechunk.Repository) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import suppress
+from datetime import UTC, datetime
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,15 @@ import icechunk
 import pytest
 import zarr
 
-from arraystore import MemoryStorage, Repository, local_filesystem_storage
+from arraystore import (
+    MemoryStorage,
+    RepoAvailability,
+    Repository,
+    RepositoryConfig,
+    VirtualChunkContainer,
+    in_memory_storage,
+    local_filesystem_storage,
+)
 from arraystore.copying import CopyDivergedError, CopyTargetError, import_icechunk
 from arraystore.errors import AlreadyExistsError, ArrayStoreError, InvalidInputError, StorageError
 from arraystore.storage import Storage, StorageRequest, WrapperStorage
@@ -128,6 +137,36 @@ def test_a_branch_that_was_reset_since_is_not_continued() -> None:
     fill(theirs, 7, 1)
     with pytest.raises(CopyDivergedError, match="not in its history"):
         import_icechunk(theirs, ours)
+
+
+def test_containers_and_flags_come_over_and_the_status_stays_behind() -> None:
+    config = icechunk.RepositoryConfig.default()
+    stores = {
+        "s3://data/model/": icechunk.s3_store(region="eu", endpoint_url="http://host:1", allow_http=True),
+        "gs://data/": icechunk.gcs_store(),
+        "file:///data/": icechunk.local_filesystem_store("/data"),
+    }
+    for prefix, store in stores.items():
+        config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
+    theirs = icechunk.Repository.create(icechunk.in_memory_storage(), config)
+    theirs.save_config()
+    theirs.set_feature_flag("create_tag", False)
+    theirs.set_feature_flag("delete_tag", True)
+    theirs.set_status(icechunk.RepoStatus(icechunk.RepoAvailability.read_only, datetime.now(UTC), "it moves"))
+    own = VirtualChunkContainer("gs://data/", anonymous=True)
+    ours = Repository.create(in_memory_storage(), RepositoryConfig(virtual_chunk_containers=(own,)))
+    for _ in range(2):
+        import_icechunk(theirs, ours)
+        saved = Repository.fetch_config(ours.storage)
+        assert saved is not None
+        assert set(saved.virtual_chunk_containers) == {
+            own,
+            VirtualChunkContainer("s3://data/model/", region="eu", endpoint_url="http://host:1", allow_http=True),
+            VirtualChunkContainer("file:///data/"),
+        }
+        flags = {flag.name: flag.setting for flag in ours.feature_flags()}
+        assert (flags["create_tag"], flags["delete_tag"], flags["move_node"]) == (False, True, None)
+        assert ours.get_status().availability == RepoAvailability.online
 
 
 def test_something_else_is_refused() -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ from kerchunk.netCDF3 import NetCDF3ToZarr
 
 import arraystore as ars
 from arraystore.virtual import VirtualizeError, from_kerchunk
+from arraystore.virtual.reference_templates import resolved
 from tests.virtual.conftest import Files, shown
 
 ARRAY = {
@@ -115,6 +117,42 @@ def test_templates_whole_files_inlined_and_missing_chunks_are_read(numbers: File
     assert zarr.open_array(store, path="nested", mode="r")[:].tolist() == [[0, 0], [0, 1]]
 
 
+def generated(templates: dict[str, Any] | None = None, **changed: Any) -> dict[str, Any]:
+    """Return a document with a generator, of which some parts are other ones, or missing if None."""
+    parts = {"key": "a/{{i}}", "url": "{{u}}", "offset": "{{i * 8}}", "length": "8", "dimensions": {"i": {"stop": 2}}}
+    generator = {name: value for name, value in {**parts, **changed}.items() if value is not None}
+    refs = {".zgroup": '{"zarr_format": 2}', "a/.zarray": json.dumps(ARRAY)}
+    return {"version": 1, "templates": templates or {"u": "file:///x"}, "gen": [generator], "refs": refs}
+
+
+def test_generators_and_templates_are_those_of_fsspec(numbers: Files) -> None:
+    directory, name = numbers.paths[0].rsplit("/", 1)
+    templates = {"d": directory, "f": "{{d}}/{{n}}", "n": name}
+    array = {**ARRAY, "shape": [2, 4], "chunks": [1, 2]}
+    refs = {
+        ".zgroup": '{"zarr_format": 2}',
+        "a/.zarray": json.dumps(array),
+        "b/.zarray": json.dumps(ARRAY),
+        "b/0": [f"{{{{f(d=d, n='{name}')}}}}", 8, 8],
+    }
+    generators = [
+        {
+            "key": "a/{{i}}.{{ j - 2 }}",
+            "url": "{{f(d=d, n='" + name[:2] + "' + '" + name[2:] + "')}}",
+            "offset": "{{(j - 2) * 8}}",
+            "length": "{{ 4 + 4 }}",
+            "dimensions": {"i": [0, 1], "j": {"start": 2, "stop": 4}},
+        },
+        {"key": "b/{{k}}", "url": "{{d}}/{{n}}", "offset": "0", "length": "8", "dimensions": {"k": [1]}},
+    ]
+    source = {"version": 1, "templates": templates, "gen": generators, "refs": refs}
+    repo = numbers.repository()
+    assert read(repo, source).tolist() == [[0, 1, 2, 3], [0, 1, 2, 3]]
+    assert zarr.open_array(repo.readonly_session("main").store, path="b", mode="r")[:].tolist() == [2, 3, 0, 1]
+    filesystem = fsspec.filesystem("reference", fo=source, simple_templates=False)
+    assert dict(resolved(source)) == {**filesystem.references, **refs, "b/0": filesystem.references["b/0"]}
+
+
 def test_references_with_metadata_of_zarr_v3_are_read(numbers: Files) -> None:
     store = zarr.storage.MemoryStore()
     zarr.create_array(store, name="a", shape=(4,), chunks=(2,), dtype="<i4", compressors=None, attributes={"unit": "m"})
@@ -135,7 +173,20 @@ def test_references_with_metadata_of_zarr_v3_are_read(numbers: Files) -> None:
     ("refs", "reason"),
     [
         ({}, "no array and no group"),
-        ({"version": 1, "gen": [{}], "refs": {}}, "generators"),
+        ({"version": 1, "gen": [{}], "refs": {}}, "a generator needs 'key'"),
+        ({"version": 1, "gen": 3, "refs": {}}, "must be a list"),
+        ({"version": 1, "templates": [], "gen": [{"key": "a", "url": "u"}], "refs": {}}, "needs 'dimensions'"),
+        ({"version": 1, "templates": {"u": 3}, "refs": {}}, "names to strings"),
+        (generated(dimensions={"i": {"stop": 10**9}}), "1,000,000,000 references"),
+        (generated(dimensions={"i": {"stop": 2, "step": 0}}), "must be a list or have 'stop'"),
+        (generated(offset="x"), "must be an integer"),
+        (generated(length=None), "both or none"),
+        (generated(url="{% for i in j %}"), "only expressions"),
+        (generated(url="{{u.__class__}}"), "expression"),
+        (generated(url="{{'x' * 1000000000}}"), "expression"),
+        (generated(url="{{i * 9999999999 * 9999999999}}"), "expression"),
+        (generated(url="{{1 // 0}}"), "expression"),
+        (generated(url="{{loop}}", templates={"loop": "{{loop}}"}), "expression"),
         ({"templates": {}, "refs": {"a/.zarray": "[]"}}, "JSON document"),
         ({"templates": {"u": "x"}, "refs": {"a/.zarray": json.dumps(ARRAY), "a/0": ["{{f(1)}}", 0, 8]}}, "expression"),
         ({"a/.zarray": json.dumps({**ARRAY, "dtype": "nonsense"})}, "no counterpart"),

@@ -19,6 +19,7 @@ from arraystore.errors import FormatError
 from arraystore.virtual import VirtualizeError, run, virtualize
 from tests.copying.support import contents
 from tests.engines import RUBBISH, Change, PickledEngine
+from tests.s3server import S3Server
 from tests.virtual.conftest import Files, shown
 
 
@@ -39,6 +40,48 @@ def test_files_become_one_cube_that_grows(files: Files, monkeypatch: Any) -> Non
     repo = opened(storage, files.prefix)
     xr.testing.assert_identical(shown(repo, "cube"), files.dataset())
     assert [each.message for each in repo.ancestry(branch="main")][:2] == ["the third", "Refer to 2 files from /cube"]
+
+
+def files_in(directory: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_a_dry_run_checks_everything_and_writes_nothing(files: Files, tmp_path: Path) -> None:
+    storage = ars.local_filesystem_storage(tmp_path / "repo", fsync=False)
+    report = virtualize(files.paths[:2], storage, concat_dim="time", dry_run=True)
+    assert (report.snapshot_id, report.files, report.containers, report.dry_run) == ("", 2, (files.prefix,), True)
+    assert files_in(tmp_path) == {}
+    with pytest.raises(VirtualizeError, match="no dimension"):
+        virtualize(files.paths[:2], storage, concat_dim="nothing", dry_run=True)
+    virtualize(files.paths[:2], storage, concat_dim="time")
+    before = files_in(tmp_path)
+    with pytest.raises(ars.AlreadyExistsError):
+        virtualize(files.paths[:2], storage, concat_dim="time", dry_run=True)
+    report = virtualize(files.paths[2:], storage, append_dim="time", dry_run=True)
+    assert (report.containers, report.message) == ((), "Refer to model 2.nc from /")
+    assert files_in(tmp_path) == before
+
+
+def test_files_on_a_server_are_read_through_a_saved_container(hdf5_files: Files, s3_server: S3Server) -> None:
+    bucket = s3_server.new_bucket()
+    for number, path in enumerate(hdf5_files.paths):
+        s3_server.client().put_object(Bucket=bucket, Key=f"model/{number}.nc", Body=Path(path).read_bytes())
+    prefix = f"s3://{bucket}/model/"
+    container = ars.VirtualChunkContainer(
+        prefix, region=s3_server.region, endpoint_url=s3_server.endpoint_url, allow_http=True, force_path_style=True
+    )
+    keys = {"access_key_id": s3_server.access_key_id, "secret_access_key": s3_server.secret_access_key}
+    storage = ars.in_memory_storage()
+    urls = [f"{prefix}{number}.nc" for number in range(3)]
+    virtualize(urls, storage, concat_dim="time", container=container, access={prefix: keys})
+    repo = ars.Repository.open(storage, authorize_virtual_chunk_access={prefix: keys})
+    xr.testing.assert_identical(shown(repo), hdf5_files.dataset())
+    assert repo.verify(level="chunks").ok
+    with pytest.raises(ars.VirtualReferenceError, match="not authorised"):
+        shown(ars.Repository.open(storage))
+    s3_server.client().put_object(Bucket=bucket, Key="model/1.nc", Body=b"something else")
+    with pytest.raises(ars.SourceChangedError):
+        shown(repo)
 
 
 @pytest.mark.parametrize("name", ["A1B_north_america.nc", "polar_stereo.grib2"])

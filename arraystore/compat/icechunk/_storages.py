@@ -22,11 +22,12 @@ from arraystore.compat.icechunk._object_stores import (
     s3_arguments,
 )
 from arraystore.compat.icechunk._settings import StorageSettings, core_settings, default_settings
-from arraystore.errors import ArrayStoreError, InvalidInputError
+from arraystore.errors import ArrayStoreError, InvalidInputError, StorageError
 from arraystore.storage import Storage as CoreStorage
 
 __all__ = ["Storage", "StorageObjectInfo"]
 
+_SECONDS_TO_REDIRECT = 30
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 
@@ -313,8 +314,11 @@ class _Stop(urllib.request.HTTPRedirectHandler):
 
 
 def _redirected(base_url: str, settings: StorageSettings | None) -> CoreStorage:
-    with urllib.request.build_opener(_Stop).open(base_url) as response:
-        target = response.headers.get("Location")
+    try:
+        with urllib.request.build_opener(_Stop).open(base_url, timeout=_SECONDS_TO_REDIRECT) as response:
+            target = response.headers.get("Location")
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{base_url} cannot be asked where it redirects to: {error}", "bad-redirect") from error
     if target is None:
         raise ArrayStoreError(f"{base_url} does not redirect: it must answer with a Location", "bad-redirect")
     return core.storage_from_url(target)
