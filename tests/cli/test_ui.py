@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import arraystore
@@ -18,3 +20,12 @@ def test_the_command_writes_a_report(cli: Cli, tmp_path: Path) -> None:
     assert found == {"file": str(file), "bytes": file.stat().st_size, "complete": True}
     assert "no branch 'none'" in cli("ui", url, "--export", str(file), "--branch", "none", code=1).err
     assert cli("ui", str(tmp_path / "none"), "--no-browser", code=10).err.startswith("error: ")
+
+
+def test_the_server_cannot_take_all_memory() -> None:
+    program = (
+        "from arraystore.cli import ui\nui._bound_memory()\n"
+        "try:\n    bytearray(5 << 30)\nexcept MemoryError:\n    print('bounded')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "bounded"

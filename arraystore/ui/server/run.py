@@ -70,6 +70,7 @@ def _bind(port: int) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((_LOOPBACK, port))
+        bound.listen()  # a browser that is opened at once waits, and is not refused
     except OSError as error:
         bound.close()
         raise InvalidInputError(

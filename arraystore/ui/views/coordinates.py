@@ -23,7 +23,7 @@ from arraystore.ui.views.snapshots import state_of
 
 __all__ = ["Axis", "Coordinate", "axis_of", "load_coordinate"]
 
-_KEPT = 64
+_KEPT = 8
 _LONGEST_LABEL = 64
 
 _read: WeakKeyDictionary[Session, OrderedDict[str, Coordinate | None]] = WeakKeyDictionary()

@@ -135,7 +135,7 @@ async def node_difference(
     was, now = _counterparts(first, second, path)
     shown = now or was
     assert shown is not None
-    lines = tuple(_lines(was, now))
+    lines = tuple(await asyncio.to_thread(_lines, was, now))
     picture = changed = None
     chunks = 0
     place: tuple[int, ...] = ()

@@ -12,7 +12,7 @@ from arraystore._format.reserved_keys import visible
 from arraystore._format.zarr_metadata import array_info
 from arraystore._repository.repository import Repository
 from arraystore.errors import InvalidInputError
-from arraystore.ui.views.limits import MAX_MESSAGE, MAX_NODES
+from arraystore.ui.views.limits import MAX_DOCUMENTS, MAX_MESSAGE, MAX_NODES
 from arraystore.ui.views.snapshots import load_session, node_at, state_of
 
 __all__ = ["NodeView", "TreeRow", "TreeView", "document_of", "node", "tree"]
@@ -95,6 +95,11 @@ async def node(repository: Repository, at: str, path: str) -> NodeView:
     found = node_at(session, path)
     documents = {name: data[:MAX_MESSAGE].decode(errors="replace") for name, data in found.documents.items()}
     view = NodeView(session.snapshot_id, found.path, found.kind.name.lower(), {}, documents)
+    size = sum(map(len, found.documents.values()))
+    if size > MAX_DOCUMENTS:
+        return _replaced(
+            view, broken=f"{size:,} bytes of metadata are more than the {MAX_DOCUMENTS:,} that a page shows"
+        )
     try:
         return _described(found, view)
     except (InvalidInputError, ValueError, RecursionError) as error:

@@ -13,6 +13,9 @@ MAX_SUBJECT = 160
 MAX_MESSAGE = 100_000
 """Characters of a message, of a metadata value or of a document."""
 
+MAX_DOCUMENTS = 4 << 20
+"""Bytes of the metadata documents of a node whose attributes are shown."""
+
 MAX_NODES = 20_000
 """Nodes of one tree."""
 
@@ -37,7 +40,7 @@ MAX_CHUNKS_READ = 4_096
 MAX_TABLE = 2_000
 """Cells of a table of values."""
 
-MAX_COORDINATES = 1 << 18
+MAX_COORDINATES = 1 << 17
 """Items of a coordinate that is read to label an axis."""
 
 MAX_PATHS = 2_000
