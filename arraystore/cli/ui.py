@@ -49,7 +49,8 @@ def ui(
             webbrowser.open(address)
         _bound_memory()  # after the browser, which would inherit the limit
 
-    serve(open_storage(url), port=port, authorize=authorize or (), started=started)
+    with contextlib.suppress(KeyboardInterrupt):  # how it is meant to end
+        serve(open_storage(url), port=port, authorize=authorize or (), started=started)
 
 
 def _bound_memory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 import time
@@ -94,6 +95,8 @@ def test_the_page_names_no_other_place_and_never_makes_markup_of_text() -> None:
             assert way not in text, (path, way)
     page = (STATIC / "index.html").read_text()
     assert not [word for word in ("<style", " style=", " onclick=") if word in page]
+    modules = {path.name for path in STATIC.glob("*.js")} - {"app.js"}
+    assert set(re.findall(r'<link rel="modulepreload" href="([a-z]+.js)">', page)) == modules
     assert page.count("<script") == page.count('<script type="module" src="app.js"></script>') == 1
 
 
