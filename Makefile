@@ -16,11 +16,11 @@ WITH_JAVA = JAVA_HOME="$$(tools/find_java.sh)" \
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all proof bench bench-check bench-all lint format docs examples icechunk-tests clean distclean java
+.PHONY: help demo test test-all proof spark-versions bench bench-check bench-all lint format docs examples icechunk-tests clean distclean java
 
 help: ## List the targets
 	@echo "usage: make TARGET"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "variables: PYTHON=/path/to/python  PYTEST_ARGS='$(PYTEST_ARGS)'  BENCH_ARGS='--quick'  MINUTES=$(MINUTES)"
 
 demo: $(VENV)/.with-demo java ## Ingest real climate model output with Spark, verify it, plot it
@@ -34,6 +34,9 @@ test-all: test $(SPARK_CLASSES) ## Run these tests, then all the others
 
 proof: $(VENV)/.with-dev ## Search on with fresh seeds, for MINUTES
 	@$(BIN)/python -m tests.proof --minutes $(MINUTES)
+
+spark-versions: $(VENV)/.created ## Run what is promised of Spark on PySpark 4.0, 4.1, 4.2 and 4.3
+	@$(BIN)/python tools/run_spark_versions.py
 
 bench: $(VENV)/.with-bench ## Measure users' work against the peers and renew docs/performance.md
 	$(BIN)/python -m benchmarks.speed $(BENCH_ARGS)
@@ -76,7 +79,7 @@ clean: ## Remove what builds, tests and the demonstration leave
 	find arraystore benchmarks examples tests tools -type d -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean ## Remove the virtual environment too
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venv-spark
 
 java:
 	@tools/find_java.sh >/dev/null

@@ -2,6 +2,7 @@
 
     python tools/run_examples.py [PAGE ...]
 
+The pages about Spark are left to tools/run_spark_versions.py, which runs them with every PySpark, unless named here.
 Each page runs in a process, a namespace and an empty working directory of its own, its blocks in order; as many run
 at once as there are processors.  A ``python`` block runs unless the line before it is ``<!-- no-run: reason -->``; a
 ``bash`` block runs only where the line before it is ``<!-- run -->``.  An example is a page of Python that is one
@@ -165,12 +166,12 @@ def _environment_of(page: Path) -> dict[str, str]:
 
 
 def all_pages() -> list[Path]:
-    """Return all examples, README.md, all pages of docs/ and those of the tests."""
+    """Return all examples, README.md, the pages of docs/ and those of the tests."""
     examples = sorted((ROOT / "examples").glob("*.py"))
     return [
         *(page for page in examples if '\nif __name__ == "__main__":' in page.read_text(encoding="utf-8")),
         *ROOT.glob("README.md"),
-        *sorted((ROOT / "docs").rglob("*.md")),
+        *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not page.match("docs/spark*.md")),
         *sorted((ROOT / "tests").rglob("README.md")),
     ]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from arraystore.spark.reading.read_dataframe import create_view, read_dataframe
     from arraystore.spark.regions.write_regions import chunk_regions, write_regions
     from arraystore.spark.report import Progress, WriteReport
-    from arraystore.spark.source.registration import register
+    from arraystore.spark.source.registration import activate, register
     from arraystore.spark.spark_engine import SparkEngine, engine
     from arraystore.spark.streams.batch_writer import batch_writer
     from arraystore.spark.streams.batches import exactly_once
@@ -38,6 +38,7 @@ _WHERE = {
     "SparkUnavailableError": "errors",
     "TaskFailedError": "errors",
     "WriteReport": "report",
+    "activate": "source.registration",
     "batch_writer": "streams.batch_writer",
     "chunk_regions": "regions.write_regions",
     "create_view": "reading.read_dataframe",
@@ -64,6 +65,7 @@ __all__ = [
     "SparkUnavailableError",
     "TaskFailedError",
     "WriteReport",
+    "activate",
     "batch_writer",
     "chunk_regions",
     "create_view",

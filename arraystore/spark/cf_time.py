@@ -47,6 +47,9 @@ _GREGORIAN_START = (date(1582, 10, 15) - date(1970, 1, 1)).days * _DAY
 
 _FURTHEST = 2.0**63
 
+FLOAT_TIMES_US = 500
+"""Microseconds to which times in floating point are exact."""
+
 
 def is_time(attrs: Mapping[str, Any]) -> bool:
     """Return whether attributes describe instants: a unit since an epoch."""
@@ -122,21 +125,26 @@ class CFTimeCodec:
         whole = np.floor(exact)
         return whole.astype(np.int64) * self.unit + np.rint((exact - whole) * self.unit).astype(np.int64) + self.epoch
 
-    def from_microseconds(self, instants: Int64s, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], Bools]:
-        """Return instants as numbers of a type, and a mask of those that the type represents."""
+    def from_microseconds(self, instants: Int64s, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], Bools, Bools]:
+        """Return instants as numbers of a type, with masks of those within its reach and of those it holds exactly.
+
+        A float holds an instant if it gives it back to half a millisecond.
+        """
         kind: np.dtype[Any] = np.dtype(dtype)
         since = instants.astype(np.int64) - self.epoch
         whole, rest = np.divmod(since, self.unit)
-        exact = np.ones(since.shape, bool)
-        if self.mixed:
-            exact &= instants >= _GREGORIAN_START
+        within = instants >= _GREGORIAN_START if self.mixed else np.ones(since.shape, bool)
         if kind.kind == "f":
-            return (whole.astype(np.float64) + rest / self.unit).astype(kind), exact
+            with np.errstate(over="ignore"):
+                numbers = (whole.astype(np.float64) + rest / self.unit).astype(kind)
+            within &= np.isfinite(numbers)
+            back = self._round(np.where(within, numbers, 0))
+            return numbers, within, within & (np.abs(back - instants) <= FLOAT_TIMES_US)
         limits = np.iinfo(kind.name)
-        exact &= (rest == 0) & (whole >= limits.min)
+        within &= whole >= limits.min
         if limits.max < np.iinfo(np.int64).max:
-            exact &= whole <= limits.max
-        return np.where(exact, whole, 0).astype(kind), exact
+            within &= whole <= limits.max
+        return np.where(within, whole, 0).astype(kind), within, within & (rest == 0)
 
 
 def microseconds_from_datetimes(what: str, values: npt.NDArray[Any]) -> tuple[Int64s, Bools | None]:

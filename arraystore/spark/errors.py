@@ -1,12 +1,13 @@
 """Errors of Spark jobs, and their way through Spark's own exceptions.
 
 Spark turns every exception of a Python worker into text.  An error of this package therefore carries a code that
-programs and people can look for, ``[ARRAYSTORE_MERGE_CONFLICT]``, and behind it a mark from which `translate_error`
-makes the same exception again: data only, never code.
+programs and people can look for, ``[ARRAYSTORE_MERGE_CONFLICT]``, and behind its message a mark with code and fields,
+from which `translate_error` makes the same exception again: data only, never code.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -25,7 +26,12 @@ class TaskFailedError(ArrayStoreError):
     """A task failed as often as Spark retries it; nothing was committed."""
 
 
-_MARK = re.compile(r"<<arraystore:([0-9a-f]*)>>")
+_NOT_ACTIVE = (
+    "Spark does not find format('arraystore'). In a thread that is not the main one, call "
+    "arraystore.spark.activate(spark) there first: Spark looks in the session that is active in the thread, and "
+    "PySpark activates one in the main thread alone. Elsewhere, call arraystore.spark.register(spark)"
+)
+_MARK = re.compile(r" ?<<arraystore:([0-9A-Za-z_=-]*)>>")
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _LONGEST = 32 << 10
 """Characters of a message that are sent: a list of all conflicts of a large commit may have any length."""
@@ -85,8 +91,8 @@ def marked_text(error: BaseException) -> str:
         text = error.message
         fields = {name: checked(getattr(error, name)) for name, checked in _FIELDS.get(kind, {}).items()}
     text = text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
-    body = json.dumps({"code": code_of(kind), "message": text, "fields": fields})
-    return f"[{code_of(kind)}] {text} <<arraystore:{body.encode().hex()}>>"
+    body = json.dumps({"code": code_of(kind)} | ({"fields": fields} if fields else {}), separators=(",", ":"))
+    return f"[{code_of(kind)}] {_MARK.sub('', text)} <<arraystore:{base64.urlsafe_b64encode(body.encode()).decode()}>>"
 
 
 @contextmanager
@@ -113,11 +119,13 @@ def translate_error(error: BaseException) -> BaseException:
     """
     if isinstance(error, ArrayStoreError):
         return error
-    marks = _MARK.findall(_all_text(error))
-    for mark in reversed(marks):  # the last one is the outermost error
-        made = _error_of_mark(mark)
+    text = _all_text(error)
+    for mark in reversed(list(_MARK.finditer(text))):  # the last one is the outermost error
+        made = _error_of_mark(mark[1], text[: mark.start()])
         if made is not None:
             return made
+    if re.search(r"\[DATA_SOURCE_NOT_FOUND\].*\barraystore\b", text):
+        return SparkUnavailableError(_NOT_ACTIVE)
     return error
 
 
@@ -134,13 +142,16 @@ def _all_text(error: BaseException) -> str:
     return "\n".join(texts)
 
 
-def _error_of_mark(mark: str) -> ArrayStoreError | None:
-    """Return the error that a mark encodes; None if the mark is damaged or of another program."""
+def _error_of_mark(mark: str, before: str) -> ArrayStoreError | None:
+    """Return the error of a mark and the text before it; None if the mark is damaged or of another program."""
     try:
-        body = json.loads(bytes.fromhex(mark))
+        body = json.loads(base64.urlsafe_b64decode(mark))
         kind = _classes_by_code()[body["code"]]
-        message = str(body["message"])
-        fields = {name: checked(body["fields"][name]) for name, checked in _FIELDS.get(kind, {}).items()}
+        _, there, message = before.rpartition(f"[{body['code']}] ")
+        if not there:
+            return None
+        given = body.get("fields", {})
+        fields = {name: checked(given[name]) for name, checked in _FIELDS.get(kind, {}).items()}
         if kind is core.RebaseFailedError:
             fields["conflicts"] = ()  # they stay behind as text: they may be any number
         if kind is core.MergeConflictError:

@@ -8,6 +8,7 @@ Spark Connect, where there is no context.
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.1
+_CONDITION = re.compile(
+    r"\[(?!(?:INTERNAL_ERROR|UNKNOWN|FAILED_EXECUTE_UDF|PYTHON_EXCEPTION|PYTHON_WORKER)\w*)[A-Z][A-Z0-9_.]+\] [^\n]*"
+)
+"""Error of a query, with the condition that Spark gives it: ``[DIVIDE_BY_ZERO] Division by zero``."""
 _GROUP = "spark.jobGroup.id"
 _DESCRIPTION = "spark.job.description"
 
@@ -186,6 +191,9 @@ def _translate(error: Exception) -> BaseException:
     if translated is not error:
         return translated
     text = str(error)
+    condition = _CONDITION.search(text)
+    if condition is not None:
+        return TaskFailedError(f"a Spark task failed: {condition[0].strip()}. Nothing was committed")
     reason = next((line.strip() for line in text.splitlines() if "ailure" in line or "Lost task" in line), text[:500])
     where = " and ".join(keep_logs()) or "the log of the executor"
     return TaskFailedError(f"a Spark task failed without a message ({reason}). Nothing was committed; see {where}")

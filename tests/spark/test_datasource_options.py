@@ -124,9 +124,36 @@ def test_a_stream_may_be_named_and_what_spark_adds_to_its_options_is_let_through
     found = save(of_stream=True, **options)
 
     assert (found.stream, found.restarted) == ("daily", True)
-    assert "'stream' has no effect in writing, but in writing a stream" in refusal(
-        save, array="t", dims="t", stream="d"
+
+
+def test_a_save_may_be_the_batch_of_a_stream_by_the_names_of_delta():
+    found = save(array="t", txnAppId="daily", txnVersion="3")
+    assert (found.stream, found.batch) == ("daily", 3)
+    assert save(array="t", stream="daily", batch="0").batch == 0
+    assert "'stream' and 'batch' go together" in refusal(save, array="t", stream="d")
+    assert "'stream' and 'batch' go together" in refusal(save, array="t", txnversion="1")
+    assert "an integer >= 0" in refusal(save, array="t", stream="d", batch="-1")
+
+
+def test_names_of_delta_are_understood():
+    assert load(array="t", versionAsOf="ABC").ref == {"snapshot_id": "ABC"}
+    assert load(array="t", timestampAsOf="2026-01-31T12:00:00Z").ref["as_of"] == datetime(2026, 1, 31, 12, tzinfo=UTC)
+    feed = changes_options(
+        raw_options({"path": "/r", "readChangeFeed": "true", "startingVersion": "A", "endingVersion": "B"})
     )
+    assert (feed.start, feed.first, feed.stop) == (None, "A", "B")
+    assert "each say where to begin" in refusal(
+        lambda: changes_options(raw_options({"path": "/r", "changes": "true", "startingversion": "A", "from": "B"}))
+    )
+
+
+def test_options_of_a_view_serve_reading_and_inserting():
+    options = {"array": "g/temp", "value": "kelvin", "skipMissing": "true", "onNull": "fill", "message": "m"}
+    assert load(**options).arguments == {"skip_missing": True}
+    assert save(**options).arguments == {"value": "kelvin", "on_null": "fill"}
+    assert save(arrays="g/u,g/v").arguments == {"values": {"g/u": "u", "g/v": "v"}}
+    assert save(arrays='{"east": "g/u"}').arguments == {"values": {"g/u": "east"}}
+    assert "'isel' has no effect in writing" in refusal(save, array="t", isel='{"t": 0}')
 
 
 def test_a_load_of_changes_is_one_that_says_so():
@@ -168,7 +195,7 @@ def test_a_load_of_changes_is_one_that_says_so():
         ({"arrays": '{"u": 1}'}, "must be names"),
         ({"array": '{"u": "v"}'}, "must be names"),
         ({"array": "t", "dims": '{"t": "x"}'}, "must be names"),
-        ({"array": "t", "value": "v"}, "'value' has no effect in reading, but in writing"),
+        ({"array": "t", "stream": "v"}, "'stream' has no effect in reading, but in writing"),
         ({"array": "t", "from": "A"}, "'from' has no effect in reading, but in reading changes"),
         ({"array": "t", "brnach": "dev"}, "did you mean 'branch'"),
         ({"array": "t", "chunkspertsk": "1"}, "did you mean 'chunks_per_task'"),
@@ -183,8 +210,6 @@ def test_a_load_that_cannot_be_is_refused_in_a_sentence_that_says_why(options: d
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"array": "t"}, "option 'dims' is missing"),
-        ({"dims": "t", "array": "t"}, "option 'value' is missing"),
         ({"dims": "t", "value": "v"}, "option 'array' is missing"),
         ({"dims": "t", "array": "t", "values": "u"}, "'array' and 'value' are for one alone"),
         ({"dims": "t", "array": "t", "value": "v", "group": "g"}, "'group' is of use with 'values'"),
@@ -250,7 +275,7 @@ def test_an_option_that_the_storage_does_not_know_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("path", "told"), [(None, "option 'path' is missing"), ("", "temporary view"), ("memory://x", "in memory")]
+    ("path", "told"), [(None, "option 'path' is missing"), ("", "TEMPORARY VIEW"), ("memory://x", "in memory")]
 )
 def test_a_place_that_other_processes_cannot_reach_is_refused(path: str | None, told: str):
     with pytest.raises(InvalidInputError, match=told):

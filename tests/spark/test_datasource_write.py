@@ -255,7 +255,7 @@ def test_a_commit_of_the_same_chunk_meanwhile_is_a_conflict(spark: SparkSession,
         ({"coords": "label"}, InvalidInputError, "'t'"),
         ({"on_null": "guess"}, InvalidInputError, "'guess'"),
         ({"on_duplicate": "last"}, InvalidInputError, "on_duplicate"),
-        ({"stream": "s"}, InvalidInputError, "'stream' has no effect"),
+        ({"stream": "s"}, InvalidInputError, "'stream' and 'batch' go together"),
         ({"sel": "{}"}, InvalidInputError, "'sel' has no effect"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pickle
 import re
@@ -97,7 +98,12 @@ def in_spark(text: str) -> Exception:
 
 
 def made_from(body: object) -> BaseException:
-    return translate_error(in_spark(f"<<arraystore:{json.dumps(body).encode().hex()}>>"))
+    code = body.get("code") if isinstance(body, dict) else ""
+    return translate_error(in_spark(f"[{code}] text <<arraystore:{mark_of(json.dumps(body).encode())}>>"))
+
+
+def mark_of(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode()
 
 
 def test_codes_stay_what_they_are():
@@ -194,7 +200,7 @@ def test_other_errors_stay_the_very_objects_that_they_are():
         assert translate_error(error) is error
 
 
-GOOD = {"code": "ARRAYSTORE_INVALID_INPUT", "message": "m", "fields": {}}
+GOOD = {"code": "ARRAYSTORE_INVALID_INPUT", "fields": {}}
 
 
 @pytest.mark.parametrize(
@@ -208,7 +214,6 @@ GOOD = {"code": "ARRAYSTORE_INVALID_INPUT", "message": "m", "fields": {}}
         {**GOOD, "code": "ARRAYSTORE_NOT_KNOWN"},
         {**GOOD, "code": "os.system"},
         {**GOOD, "code": ["ARRAYSTORE_INVALID_INPUT"]},
-        {"code": "ARRAYSTORE_INVALID_INPUT", "fields": {}},
         {**GOOD, "code": "ARRAYSTORE_CONFLICT"},
         {**GOOD, "code": "ARRAYSTORE_CONFLICT", "fields": None},
         {**GOOD, "code": "ARRAYSTORE_CONFLICT", "fields": []},
@@ -230,7 +235,7 @@ def test_marks_that_nobody_made_are_passed_over(body: object):
     ids=["empty", "open", "no text", "nested", "nested objects", "long number", "nan"],
 )
 def test_bytes_that_are_no_mark_are_passed_over(data: bytes):
-    error = in_spark(f"<<arraystore:{data.hex()}>>")
+    error = in_spark(f"[ARRAYSTORE_FORMAT] text <<arraystore:{mark_of(data)}>>")
     assert translate_error(error) is error
 
 
@@ -240,21 +245,36 @@ def test_text_that_is_no_mark_is_passed_over(text: str):
     assert translate_error(error) is error
 
 
+def test_a_mark_without_its_message_is_passed_over():
+    error = in_spark(marked_text(SessionStateError("closed")).removeprefix("[ARRAYSTORE_SESSION_STATE]"))
+    assert translate_error(error) is error
+
+
+def test_the_message_is_in_the_text_once_and_the_mark_has_code_and_fields_alone():
+    text = marked_text(MergeConflictError("two forks wrote a", "a", ((0, 1),)))
+    assert text.count("two forks wrote a") == 1
+    mark = re.search(r"<<arraystore:(.*)>>", text)
+    assert mark is not None
+    body = json.loads(base64.urlsafe_b64decode(mark[1]))
+    assert body == {"code": "ARRAYSTORE_MERGE_CONFLICT", "fields": {"path": "a", "chunks": [[0, 1]]}}
+    assert len(marked_text(InvalidInputError("x" * 2000))) < 2200
+
+
 def test_a_damaged_mark_does_not_hide_a_good_one_before_it():
     text = marked_text(SessionStateError("closed")) + " <<arraystore:00>>"
     assert type(translate_error(in_spark(text))) is SessionStateError
 
 
 def test_attributes_of_other_types_become_text():
-    found = made_from({"code": "ARRAYSTORE_FORMAT", "message": 7, "fields": {"object_name": [1], "reason": {"a": 1}}})
+    found = made_from({"code": "ARRAYSTORE_FORMAT", "fields": {"object_name": [1], "reason": {"a": 1}}})
     assert isinstance(found, FormatError)
-    assert (found.object_name, found.reason, found.message) == ("[1]", "{'a': 1}", "7")
+    assert (found.object_name, found.reason, found.message) == ("[1]", "{'a': 1}", "text")
 
 
 def test_marks_survive_what_spark_does_to_lines():
-    """They are one word of hexadecimal digits: nothing in them is quoted, wrapped, or taken for a format."""
+    """They are one word of letters and digits: nothing in them is quoted, wrapped, or taken for a format."""
     text = marked_text(InvalidInputError('"quoted" %s {0} $x\n\\n\t\u2028'))
-    assert re.fullmatch(r"<<arraystore:[0-9a-f]+>>", text.rsplit(" ", 1)[1])
+    assert re.fullmatch(r"<<arraystore:[0-9A-Za-z_=-]+>>", text.rsplit(" ", 1)[1])
     assert str(translate_error(in_spark(text))) == '"quoted" %s {0} $x\n\\n\t\u2028'
 
 

@@ -99,6 +99,29 @@ def test_a_spark_without_data_sources_in_python_is_refused():
         register(Old())  # type: ignore[arg-type]
 
 
+class OfSpark40:
+    """A session that refuses sources as Spark 4.0 does."""
+
+    version = "4.0.5"
+    sparkContext = None  # noqa: N815 - Spark's name
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @property
+    def dataSource(self) -> OfSpark40:  # noqa: N802 - Spark's name
+        return self
+
+    def register(self, source: type) -> None:
+        raise RuntimeError(self._text)
+
+
+def test_a_source_that_spark_has_found_by_itself_need_not_be_registered():
+    register(OfSpark40("[DATA_SOURCE_ALREADY_EXISTS] Data source 'arraystore' already exists."))  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="is closed"):
+        register(OfSpark40("the session is closed"))  # type: ignore[arg-type]
+
+
 def store_something(place: Path) -> str:
     repo = Repository.create(local_filesystem_storage(place, fsync=False))
     with repo.transaction("main", message="begin") as store:

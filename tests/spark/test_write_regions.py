@@ -77,6 +77,42 @@ def test_an_array_is_written_along_its_chunks_in_one_commit(spark: SparkSession,
     assert str(report).startswith(f"a: {BLOCKS} chunks, {WANTED.nbytes} bytes in ")
 
 
+@pytest.mark.parametrize(
+    ("blocks", "shape"),
+    [("chunk", (4, 3)), (1, (4, 3)), (4 * 4 * 3, (4, 3)), (2 * 4 * 4 * 3, (4, 6)), (1 << 20, SHAPE)],
+)
+def test_blocks_are_chunks_or_as_many_bytes_as_are_wanted(
+    spark: SparkSession, repo: Repository, tmp_path: Path, blocks: Any, shape: tuple[int, int]
+):
+    def noted(region: tuple[slice, ...]) -> np.ndarray:
+        (tmp_path / f"{region[0].start}-{region[0].stop}-{region[1].start}-{region[1].stop}.region").touch()
+        return WANTED[region]
+
+    session = repo.writable_session("main")
+    write_regions(session, "a", None, noted, blocks=blocks)
+    assert np.array_equal(in_session(session), WANTED)
+    seen = [tuple(map(int, path.stem.split("-"))) for path in tmp_path.glob("*.region")]
+    assert sorted(seen) == [
+        (y, min(y + shape[0], SHAPE[0]), x, min(x + shape[1], SHAPE[1]))
+        for y in range(0, SHAPE[0], shape[0])
+        for x in range(0, SHAPE[1], shape[1])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("regions", "blocks", "text"),
+    [
+        (None, "shard", "blocks='shard' must be 'chunk', or a size in bytes >= 1"),
+        (None, 0, "blocks=0"),
+        (None, True, "blocks=True"),
+        ([np.s_[0:4, 0:3]], "chunk", "needs regions=None"),
+    ],
+)
+def test_blocks_that_cannot_be_are_refused(spark: SparkSession, repo: Repository, regions: Any, blocks: Any, text: str):
+    with pytest.raises(InvalidInputError, match=text):
+        write_regions(repo.writable_session("main"), "a", regions, wanted, blocks=blocks)
+
+
 def test_regions_of_one_chunk_each_go_to_as_many_tasks_as_are_wanted(spark: SparkSession, repo: Repository):
     session = repo.writable_session("main")
     regions = chunk_regions(zarr.open_array(session.store, path="a"), max_bytes=1)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from arraystore.errors import ArrayStoreError, InvalidInputError, NodeNotFoundEr
 from arraystore.spark.argument_checks import check_count
 from arraystore.spark.cluster import required_session, slots
 from arraystore.spark.fork_job import merge_outcomes, report_of, run_tasks
+from arraystore.spark.number_conversion import convert_numbers
 from arraystore.spark.reading.opening import dimension_names
 from arraystore.spark.regions.boxes import (
     Align,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Region = tuple[slice, ...]
+Blocks = Literal["chunk"] | int
 
 TASKS_PER_SLOT = 3
 """Tasks per slot: enough to even out slow ones, few enough for the cost of starting them not to matter."""
@@ -93,6 +95,7 @@ def write_regions(
     *,
     spark: SparkSession | None = None,
     tasks: int | None = None,
+    blocks: Blocks | None = None,
     align: Align = "own",
     description: str | None = None,
     progress: Progress | None = None,
@@ -110,7 +113,7 @@ def write_regions(
         Path of an array that exists, committed or not; or of several of the same shape that are written together.
     regions
         Boxes of cells: tuples of slices, mappings from dimensions to slices, or an array of bounds, shape
-        (n, dimensions, 2).  None cuts the array along its chunks.
+        (n, dimensions, 2).  None cuts the array along its chunks into blocks, which cover one chunk or several.
     func
         ``func(region)`` returns the values of a region, a tuple of slices: an array of its shape, or a scalar.  Where
         there are several paths, a mapping by path, or as many arrays as there are paths.  It runs on executors, and is
@@ -119,6 +122,11 @@ def write_regions(
         Session of Spark; the running one by default.
     tasks
         Largest count of tasks; by default three for each slot of the cluster.
+    blocks
+        With ``regions=None``, what a block is: ``"chunk"`` for one chunk (a shard where there are shards; where several
+        arrays have different chunks, the smallest box that covers whole chunks of all), or a size: as many chunks, side
+        by side, as take at most so many bytes in memory, of all arrays together, and at least one.  By default
+        a block has at most 32 MiB, and less if tasks would otherwise get fewer than two.
     align
         Regions that share a chunk are written by one task, one after the other (``"own"``); or regions that do not
         cover whole chunks are refused (``"error"``).
@@ -150,7 +158,9 @@ def write_regions(
     spark = required_session(spark)
     check_count("tasks", tasks)
     most = TASKS_PER_SLOT * slots(spark) if tasks is None else tasks
-    bounds = _bounds(regions, targets, most)
+    if blocks is not None:
+        _check_blocks(blocks, regions)
+    bounds = _bounds(regions, targets, most, blocks)
     owned = [ownership(bounds, item.shape, item.unit, align, item.dims) for item in targets]
     weight = (bounds[..., 1] - bounds[..., 0]).prod(axis=1)
     assignments = assign_to_tasks(join_groups([item.group for item in owned]), weight, most)
@@ -200,7 +210,16 @@ def _describe_target(path: str, array: zarr.Array[Any]) -> _Target:
     return _Target(path, shape, tuple(map(int, unit)), dimension_names(array), int(itemsize))
 
 
-def _bounds(regions: Iterable[RegionLike] | Int64s | None, targets: Sequence[_Target], tasks: int) -> Int64s:
+def _check_blocks(blocks: Blocks, regions: object) -> None:
+    if regions is not None:
+        raise InvalidInputError("blocks says how an array is cut: it needs regions=None")
+    if blocks != "chunk" and (type(blocks) is not int or blocks < 1):
+        raise InvalidInputError(f"blocks={blocks!r} must be 'chunk', or a size in bytes >= 1")
+
+
+def _bounds(
+    regions: Iterable[RegionLike] | Int64s | None, targets: Sequence[_Target], tasks: int, blocks: Blocks | None
+) -> Int64s:
     first = targets[0]
     if regions is None:
         if 0 in first.shape:
@@ -208,7 +227,8 @@ def _bounds(regions: Iterable[RegionLike] | Int64s | None, targets: Sequence[_Ta
         unit = tuple(math.lcm(*sides) for sides in zip(*(item.unit for item in targets), strict=True))
         itemsize = sum(item.itemsize for item in targets)
         share = math.prod(first.shape) * itemsize // (_REGIONS_PER_TASK * tasks)
-        return cut_regions(first.shape, unit, itemsize, min(_REGION_BYTES, share))
+        most = min(_REGION_BYTES, share) if blocks is None else 1 if blocks == "chunk" else blocks
+        return cut_regions(first.shape, unit, itemsize, most)
     return as_bounds(regions, first.shape, first.dims)
 
 
@@ -276,9 +296,9 @@ def _check_kind(target: _Target, values: npt.NDArray[Any], dtype: Any) -> None:
     """Check that casting changes no number but for the precision of floats."""
     if not isinstance(dtype, np.dtype) or values.dtype.kind not in "biufc" or dtype.kind not in "biufc":
         return
-    if values.dtype.kind in "iu" and dtype.kind in "iu":
-        held = np.iinfo(dtype)
-        fits = not values.size or (int(values.min()) >= held.min and int(values.max()) <= held.max)
+    if values.dtype.kind in "iu" and dtype.kind in "iuf":
+        converted = convert_numbers(values, dtype)
+        fits = not any(mask is not None and mask.any() for mask in (converted.unfit, converted.changed))
     else:
         fits = np.can_cast(values.dtype, dtype, "same_kind")
     if not fits:

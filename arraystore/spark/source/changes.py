@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from arraystore._repository.repository import Repository
+
 
 class ChangesReader(DataSourceReader):
     """Reads the changes between two snapshots."""
@@ -43,6 +45,11 @@ def pin(options: ChangesOptions) -> ChangesOptions:
     return replace(options, stop=newest_step(options.location.repository(), options.branch)[0])
 
 
+def _before(repo: Repository, first: str) -> str | None:
+    """Return the snapshot after which changes are read that begin with this one; None before all of them."""
+    return None if first == "0" else repo.lookup_snapshot(first).parent_id
+
+
 def changes_reader(options: ChangesOptions, schema: StructType) -> ChangesReader:
     """Plan a load of changes."""
     if options.starting_snapshot is not None or options.most is not None:
@@ -51,7 +58,10 @@ def changes_reader(options: ChangesOptions, schema: StructType) -> ChangesReader
             "'from' and 'to'"
         )
     feed = _feed(options, schema)
-    return ChangesReader(feed, *feed.bounds(options.start, options.stop))
+    start = options.start
+    if options.first is not None:
+        start = _before(options.location.repository(), options.first)
+    return ChangesReader(feed, *feed.bounds(start, options.stop))
 
 
 def changes_stream(options: ChangesOptions, schema: StructType) -> ChangeStreamReader:
@@ -68,6 +78,8 @@ def _feed(options: ChangesOptions, schema: StructType) -> ChangeStreamReader:
 
     if [field.name for field in schema.fields] != ARROW_SCHEMA.names or schema != from_arrow_schema(ARROW_SCHEMA):
         raise InvalidInputError(f"a load of changes has fixed columns ({FEED_SCHEMA}): leave the schema out")
-    starting = options.starting_snapshot or "earliest"
     repo = options.location.repository()
+    starting = options.starting_snapshot or options.first or "earliest"
+    if options.first is not None and options.first != "latest":
+        starting = _before(repo, options.first) or "earliest"
     return ChangeStreamReader(repo, options.branch, starting=starting, most=options.most, paths=options.paths)

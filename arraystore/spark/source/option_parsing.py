@@ -22,15 +22,20 @@ LOOK = "looking at history, nodes or refs"
 LOOKS = "history", "list", "refs"
 """Options that ask for rows about the repository in place of values."""
 
-_READS, _STREAMS, _WRITES, _FEED = {READ}, {STREAM}, {WRITE, STREAM}, {CHANGES}
+_BATCH, _WRITES, _FEED = {READ, WRITE}, {WRITE, STREAM}, {CHANGES}
+_OF_WRITES = "group value values tolerance partial on_null on_duplicate lossy message"
 _USES = (
-    ("path branch array", _READS | _WRITES | _FEED),
-    ("arrays changes", _READS | _FEED),
-    ("coords dims", _READS | _WRITES),
-    ("tag snapshot ref asof sel isel layout data decode skip_missing chunks_per_task tasks", _READS),
-    ("group value values tolerance partial on_null on_duplicate message", _WRITES),
-    ("stream restarted", _STREAMS),
-    ("from to starting_snapshot max_snapshots_per_trigger", _FEED),
+    ("path branch array", _BATCH | _WRITES | _FEED),
+    ("arrays", _BATCH | _FEED),
+    ("changes", {READ} | _FEED),
+    ("coords dims", _BATCH | _WRITES),
+    ("tag snapshot ref asof sel isel layout data", {READ}),
+    # A view has one set of options, and may be both read and inserted into.
+    ("decode skip_missing chunks_per_task tasks", _BATCH),
+    (_OF_WRITES, _BATCH | _WRITES),
+    ("stream restarted", _WRITES),
+    ("batch", {WRITE}),
+    ("from to starting_version starting_snapshot max_snapshots_per_trigger", _FEED),
 )
 _OF_LOOKS = {"path", "group", "branch", "tag", "snapshot", "ref", "asof"}
 _KNOWN: Mapping[str, set[str]] = {
@@ -38,7 +43,15 @@ _KNOWN: Mapping[str, set[str]] = {
     for names, uses in (*_USES, (" ".join((*LOOKS, "limit")), {LOOK}))
     for name in names.split()
 }
-"""Uses of each option."""
+"""Uses in which each option has an effect, or does no harm."""
+
+_ALIASES = {
+    "snapshotid": "snapshot",
+    # Names of Delta Lake.
+    "readchangefeed": "changes", "readchangedata": "changes", "timestampasof": "asof", "versionasof": "snapshot",
+    "endingversion": "to", "txnappid": "stream", "txnversion": "batch",
+}  # fmt: skip
+"""Other names of options, in lower case and without underscores."""
 
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark itself adds."""
@@ -46,10 +59,15 @@ _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 _DIGITS = 18
 """Most digits of a count; Python refuses to parse thousands of them."""
 
+VIEWS_ONLY = (
+    "Spark keeps no options of tables of this source, so views are supported, not tables: "
+    "CREATE TEMPORARY VIEW name USING arraystore OPTIONS (path '...', array '...')"
+)
 _STORAGE = "storage."
 _ELSEWHERE = {
     "append_dim": "the data source cannot let arrays grow: resize them first, or use arraystore.spark.write_dataframe",
     "paths": "load one repository at a time, and name its arrays in the option 'arrays'",
+    "location": VIEWS_ONLY,  # which Spark adds to those of CREATE TABLE
     "mode": "call .mode('append') or .mode('overwrite') on the writer",
 }
 _SECRET = re.compile(
@@ -69,7 +87,7 @@ def _bare(name: str) -> str:
     return name.replace("_", "")
 
 
-_BY_BARE_NAME = {_bare(name): name for name in (*_KNOWN, *_ELSEWHERE)} | {"snapshotid": "snapshot"}
+_BY_BARE_NAME = {_bare(name): name for name in (*_KNOWN, *_ELSEWHERE)} | _ALIASES
 """Spark lower-cases names, so that ``skipMissing`` arrives as ``skipmissing``."""
 
 
@@ -95,9 +113,19 @@ class RawOptions:
 
     def count(self, name: str) -> int | None:
         """Return an option that is a count >= 1."""
+        number = self._digits(name, "an integer >= 1")
+        if number == 0:
+            raise _wrong(name, "0", "an integer >= 1")
+        return number
+
+    def number(self, name: str) -> int | None:
+        """Return an option that is an integer >= 0."""
+        return self._digits(name, "an integer >= 0")
+
+    def _digits(self, name: str, wanted: str) -> int | None:
         text = self.text(name)
-        if text is not None and (not text.isascii() or not text.isdigit() or len(text) > _DIGITS or not int(text)):
-            raise _wrong(name, text, "an integer >= 1")
+        if text is not None and (not text.isascii() or not text.isdigit() or len(text) > _DIGITS):
+            raise _wrong(name, text, wanted)
         return None if text is None else int(text)
 
     def choice(self, name: str, *among: str) -> str | None:
@@ -214,8 +242,9 @@ def check_use(raw: RawOptions, use: str) -> None:
 
 
 def is_for_writing(raw: RawOptions) -> bool:
-    """Return whether there are options that only writes have."""
-    return raw.of_stream or any(_KNOWN[name] <= _WRITES for name in raw.texts)
+    """Return whether there are options that have an effect in writes only."""
+    of_writes = {*_OF_WRITES.split(), "stream", "restarted", "batch"}
+    return raw.of_stream or not of_writes.isdisjoint(raw.texts)
 
 
 def flag_of(name: str, text: str) -> bool:
@@ -226,6 +255,8 @@ def flag_of(name: str, text: str) -> bool:
 
 
 def _refusal(name: str, proper: str | None) -> str:
+    if proper == "location":
+        return VIEWS_ONLY
     if proper is not None:
         return f"there is no option {name!r}: {_ELSEWHERE[proper]}"
     if _SECRET.search(name):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from arraystore.spark.source.option_parsing import (
     LOOKS,
     READ,
     STREAM,
+    VIEWS_ONLY,
     WRITE,
     RawOptions,
     check_names,
@@ -79,14 +81,16 @@ class WriteOptions:
     """Branch to commit to."""
     path: str
     """An array, or the group that `values` are in."""
-    dims: tuple[str, ...] | dict[str, str]
-    """Dimension columns, in the order of the dimensions, or by dimension."""
+    dims: tuple[str, ...] | dict[str, str] | None
+    """Dimension columns, in the order of the dimensions, or by dimension; None for those with their names."""
     arguments: Mapping[str, Any]
     """Further arguments of `write_dataframe`; those that were not given are left out."""
     message: str | None
     """Message of the commit; None for one that names the arrays."""
     stream: str | None
     """Id of the stream; None for the id of the query."""
+    batch: int | None
+    """Number of the batch of the stream in a save of a DataFrame, which is then committed once."""
     restarted: bool
     """Whether a stream may begin anew under its id."""
 
@@ -102,6 +106,8 @@ class ChangesOptions:
     """Paths of the arrays; None for all."""
     start: str | None
     """Snapshot after which changes are read in batch; None for the first one."""
+    first: str | None
+    """Snapshot that is the first one whose changes are read, in batch or by a stream."""
     stop: str | None
     """Snapshot up to which; None for the newest."""
     starting_snapshot: str | None
@@ -156,36 +162,26 @@ def write_options(raw: RawOptions, *, stream: bool) -> WriteOptions:
     """Return the options of a save of rows."""
     check_use(raw, STREAM if stream else WRITE)
     location = _location(raw)
-    dims = raw.names_or_mapping("dims")
-    if not dims:
-        raise InvalidInputError(
-            "option 'dims' is missing: name the dimension columns, one for each dimension of the "
-            "array and in their order, as in dims='time,lat,lon'"
-        )
-    values = raw.names_or_mapping("values")
-    value = raw.text("value")
-    if not values and value is None:
-        raise InvalidInputError(
-            "option 'value' is missing: name the column that goes into the array, or several columns by their arrays "
-            "in 'values'"
-        )
+    values = _values(raw)
     arguments: dict[str, Any] = {
-        "value": value,
-        "values": ({name: name for name in values} if isinstance(values, tuple) else values) or None,
+        "value": raw.text("value"),
+        "values": values,
         "coords": _coords(raw),
         "tolerance": raw.number_or_mapping("tolerance"),
         "partial": raw.choice("partial", "merge", "fill"),
         "on_null": raw.text("on_null"),
         "on_duplicate": raw.text("on_duplicate"),
+        "lossy": raw.flag("lossy"),
     }
     return WriteOptions(
         location,
         raw.text("branch") or "main",
-        _target(raw, bool(values)),
-        dims,
+        _target(raw, values is not None),
+        raw.names_or_mapping("dims") or None,
         _without_none(arguments),
         raw.text("message"),
         raw.text("stream"),
+        _batch(raw, stream=stream),
         bool(raw.flag("restarted")),
     )
 
@@ -193,11 +189,15 @@ def write_options(raw: RawOptions, *, stream: bool) -> WriteOptions:
 def changes_options(raw: RawOptions) -> ChangesOptions:
     """Return the options of a load of changes."""
     check_use(raw, CHANGES)
+    starts = sorted({"from", "starting_version", "starting_snapshot"} & raw.texts.keys())
+    if len(starts) > 1:
+        raise InvalidInputError(f"options {' and '.join(map(repr, starts))} each say where to begin: give one of them")
     return ChangesOptions(
         _location(raw),
         raw.text("branch") or "main",
         raw.names("arrays") or raw.names("array") or None,
         raw.text("from"),
+        raw.text("starting_version"),
         raw.text("to"),
         raw.text("starting_snapshot"),
         raw.count("max_snapshots_per_trigger"),
@@ -223,11 +223,34 @@ def look_options(raw: RawOptions) -> LookOptions:
     return LookOptions(_location(raw), kinds[0], ref, raw.text("group") or "", raw.count("limit"))
 
 
-def raw_options(options: Mapping[str, str]) -> RawOptions:
-    """Return checked options; see `check_names`."""
+def raw_options(options: Mapping[str, str], *, remote: bool = False) -> RawOptions:
+    """Return checked options with an absolute path; see `check_names`.
+
+    Parameters
+    ----------
+    options
+        As Spark passes them.
+    remote
+        Whether whoever gave the options may have another current directory than this process.
+    """
     raw = check_names(options)
-    _location(raw)
-    return raw
+    url = _location(raw).url
+    if "://" in url or os.path.isabs(url):
+        return raw
+    absolute = os.path.abspath(url)
+    if remote:
+        raise InvalidInputError(
+            f"the path {url!r} is relative: with Spark Connect the server opens it, where it is {absolute!r}; give an "
+            "absolute path that client, server and executors share"
+        )
+    return replace(raw, texts={**raw.texts, "path": absolute})
+
+
+def snapshot_of(raw: RawOptions) -> str:
+    """Return the snapshot that the options of a load name now."""
+    from arraystore.spark.snapshots import pinned_session
+
+    return pinned_session(_location(raw).repository(), **_ref(raw)).snapshot_id
 
 
 def _location(raw: RawOptions) -> RepositoryLocation:
@@ -235,8 +258,7 @@ def _location(raw: RawOptions) -> RepositoryLocation:
     if url is None:
         raise InvalidInputError(
             "option 'path' is missing: it is the URL or the directory of the repository, as in "
-            ".load('s3://bucket/prefix'); tables of Spark's catalog lose it, so use a temporary view or a DataFrame in "
-            "place of CREATE TABLE"
+            f".load('s3://bucket/prefix'). If this is a table: {VIEWS_ONLY}"
         )
     check_url(url)
     if url.startswith("memory:"):
@@ -272,11 +294,35 @@ def _ref(raw: RawOptions) -> dict[str, Any]:
     return refs or {"branch": "main"}
 
 
+def _values(raw: RawOptions) -> dict[str, str] | None:
+    """Return the columns of several arrays; a view of several arrays is written as it is read."""
+    values = raw.names_or_mapping("values")
+    if isinstance(values, dict) or values:
+        return values if isinstance(values, dict) else {name: name for name in values}
+    arrays = raw.names_or_mapping("arrays")
+    if isinstance(arrays, dict):
+        return {path: column for column, path in arrays.items()}
+    return {path: path.strip("/").rpartition("/")[2] for path in arrays} or None
+
+
+def _batch(raw: RawOptions, *, stream: bool) -> int | None:
+    """Return the number of a batch, which a save of a DataFrame into a stream has to give."""
+    number = raw.number("batch")
+    if not stream and (number is None) != (raw.text("stream") is None):
+        raise InvalidInputError(
+            "options 'stream' and 'batch' go together: the batch of this number (txnVersion) is committed to the "
+            "stream (txnAppId) once"
+        )
+    return number
+
+
 def _target(raw: RawOptions, several: bool) -> str:
     array, group = raw.text("array"), raw.text("group")
     if several:
         if array is not None or raw.text("value") is not None:
-            raise InvalidInputError("option 'values' names arrays in a 'group'; 'array' and 'value' are for one alone")
+            raise InvalidInputError(
+                "options 'values' and 'arrays' name several arrays; 'array' and 'value' are for one alone"
+            )
         return group or ""
     if group is not None:
         raise InvalidInputError(
@@ -284,8 +330,8 @@ def _target(raw: RawOptions, several: bool) -> str:
         )
     if array is None:
         raise InvalidInputError(
-            "option 'array' is missing: name the array to write to and its column, as in array='temp', value='t2m', "
-            "or several of a group in 'values', as in '{\"temp\": \"t2m\"}'"
+            "option 'array' is missing: name the array to write to, as in array='temp', or several of a group in "
+            "'values', as in '{\"temp\": \"t2m\"}'"
         )
     return array
 

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def load_plan(options: ReadOptions) -> ReadPlan:
-    """Plan a load on the snapshot that its options name now."""
-    session = pinned_session(options.location.repository(), **options.ref)
+def load_plan(options: ReadOptions, snapshot: str | None = None) -> ReadPlan:
+    """Plan a load on a snapshot, by default on the one that its options name now."""
+    ref = options.ref if snapshot is None else {"snapshot_id": snapshot}
+    session = pinned_session(options.location.repository(), **ref)
     return plan_read(session, options.arrays, **options.arguments)
 
 

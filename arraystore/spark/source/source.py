@@ -24,6 +24,7 @@ from arraystore.spark.source.options import (
     look_options,
     raw_options,
     read_options,
+    snapshot_of,
     write_options,
 )
 
@@ -42,10 +43,14 @@ if TYPE_CHECKING:
 class ArrayStoreDataSource(DataSource):
     """Arrays of a repository as rows."""
 
+    _remote = False
+    """Whether the options come from another process, which may have another current directory."""
+
     def __init__(self, options: Mapping[str, str]) -> None:
         with marked_errors():
-            self._raw = raw_options(options)
+            self._raw = raw_options(options, remote=self._remote)
         self._planned: ReadPlan | None = None
+        self._snapshot: str | None = None
         self._changes: ChangesOptions | None = None
         self._look: LookOptions | None = None
 
@@ -81,15 +86,16 @@ class ArrayStoreDataSource(DataSource):
         if self._planned is None:
             from arraystore.spark.source.read import load_plan
 
-            self._planned = load_plan(read_options(self._raw))
+            self._planned = load_plan(read_options(self._raw), self._snapshot)
         return self._planned
 
     def __getstate__(self) -> dict[str, Any]:
-        # With a schema of the user's, Spark does not ask for ours: this is the last chance to fix the snapshot.
+        # With a schema of the user's, Spark does not ask for ours: this is the last chance to fix the snapshot. It may
+        # also be a save, to an array that cannot be read.
         of_arrays = not self._raw.flag("changes") and not is_look(self._raw)
         if self._planned is None and of_arrays and not is_for_writing(self._raw):
             with marked_errors():
-                self._plan()
+                self._snapshot = snapshot_of(self._raw)
         return dict(vars(self))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -137,3 +143,9 @@ class ArrayStoreDataSource(DataSource):
             from arraystore.spark.source.changes import changes_stream
 
             return changes_stream(changes_options(self._raw), schema)
+
+
+class RemoteArrayStoreDataSource(ArrayStoreDataSource):
+    """The same for clients of Spark Connect."""
+
+    _remote = True

@@ -15,19 +15,15 @@ import pyarrow as pa
 from pyspark.sql import datasource
 from pyspark.sql.datasource import WriterCommitMessage
 
-from arraystore._commit.solvers import ConflictDetector
-from arraystore.errors import ConflictError, InvalidInputError
+from arraystore.errors import InvalidInputError
 from arraystore.spark.errors import marked_errors
 from arraystore.spark.reading.arrow_columns import arrow_schema
 from arraystore.spark.source.messages import handoff_in, outcomes_of, query_of
 from arraystore.spark.source.write import PreparedWrite, note_abort
-from arraystore.spark.streams.batches import Batch, commit_repeatedly
+from arraystore.spark.streams.batches import Batch, commit_batch
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-    from arraystore._repository.repository import Repository
-    from arraystore._session.session import Session
 
 _log = logging.getLogger(__name__)
 _Writer: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
@@ -68,7 +64,7 @@ class ArrowStreamWriter(_Writer):  # type: ignore[misc]
             return
         message, metadata = self._prepared.merge(session, outcomes_of(messages))
         if session.has_uncommitted_changes:
-            commit_stream_batch(session, repo, batch, message, metadata)
+            commit_batch(session, repo, batch, message, metadata)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Delete nothing: the batch may be committed, or be tried again."""
@@ -85,20 +81,6 @@ class RowStreamWriter(ArrowStreamWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task."""
         return super().write(_batches(iterator, self._schema))
-
-
-def commit_stream_batch(
-    session: Session, repo: Repository, batch: Batch, message: str, metadata: dict[str, Any]
-) -> None:
-    """Commit a batch of a stream, and its number."""
-    assert session.branch is not None
-    batch.note(session)
-    try:
-        commit_repeatedly(session, message, metadata | batch.metadata, ConflictDetector())
-    except ConflictError:
-        # Another driver may have committed this very batch.
-        if not batch.is_written(repo.readonly_session(session.branch)):
-            raise
 
 
 _ROWS = 10_000

@@ -21,7 +21,7 @@ from arraystore.spark.errors import marked_errors
 from arraystore.spark.fork_job import Attempt, Outcome, merge_outcomes, pickle_new_fork
 from arraystore.spark.source.messages import message_of, outcomes_of
 from arraystore.spark.source.options import RepositoryLocation, WriteOptions
-from arraystore.spark.streams.batches import commit_repeatedly
+from arraystore.spark.streams.batches import Batch, commit_batch, commit_repeatedly
 from arraystore.spark.writing.planning import plan_write
 from arraystore.spark.writing.rejected_rows import rejected_rows_in
 from arraystore.spark.writing.write_plan import WritePlan
@@ -99,8 +99,16 @@ class ArrowRowWriter(DataSourceArrowWriter):
         """Commit the writes of all tasks, once."""
         with marked_errors():
             session = self._prepared.handoff.open()
+            batch = _batch_of(self._prepared.options)
+            if batch is not None and batch.is_written(session):
+                _log.info("batch %d of stream %s is committed already", batch.number, batch.stream)
+                return
             message, metadata = self._prepared.merge(session, outcomes_of(messages))
-            commit_job(session, self._prepared.options.location, self._job, message, metadata)
+            if batch is None:
+                commit_job(session, self._prepared.options.location, self._job, message, metadata)
+            elif session.has_uncommitted_changes:
+                repo = self._prepared.options.location.repository()
+                commit_batch(session, repo, batch, message, metadata)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete nothing.
@@ -109,6 +117,13 @@ class ArrowRowWriter(DataSourceArrowWriter):
         references.
         """
         note_abort(len(messages))
+
+
+def _batch_of(options: WriteOptions) -> Batch | None:
+    """Return the batch of a stream that a save of a DataFrame is."""
+    if options.stream is None or options.batch is None:
+        return None
+    return Batch(options.stream, options.batch, None, options.restarted)
 
 
 def commit_job(

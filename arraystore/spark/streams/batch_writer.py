@@ -90,7 +90,7 @@ def batch_writer(
     repo: Repository | str | os.PathLike[str],
     path: str | None,
     *,
-    dims: DimensionColumnNames,
+    dims: DimensionColumnNames | None = None,
     stream_id: str | None = None,
     branch: str = "main",
     message: str | None = None,

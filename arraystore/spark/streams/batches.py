@@ -114,6 +114,17 @@ def commit_repeatedly(
     return session.commit(message, metadata, rebase_with=rebase_with)
 
 
+def commit_batch(session: Session, repo: Repository, batch: Batch, message: str, metadata: dict[str, Any]) -> None:
+    """Commit a session with a batch and its number; a batch that another driver has committed meanwhile is well."""
+    assert session.branch is not None
+    batch.note(session)
+    try:
+        commit_repeatedly(session, message, metadata | batch.metadata, ConflictDetector())
+    except ConflictError:
+        if not batch.is_written(repo.readonly_session(session.branch)):
+            raise
+
+
 def exactly_once(
     repo: Repository | str | os.PathLike[str],
     stream_id: str,

@@ -61,7 +61,7 @@ def find_growth(
     df: DataFrame,
     session: Session,
     targets: Sequence[Target],
-    dims: DimensionColumnNames,
+    dims: DimensionColumnNames | None,
     coords: DimensionColumnKinds,
     dimension: str,
     append_labels: AppendLabels | None,
@@ -172,8 +172,7 @@ def _new_labels(axis: Axis, candidates: pa.Array, values: Array, attrs: Any) -> 
     """Return the labels that a coordinate does not have, in the order in which they continue it."""
     assert axis.labels is not None
     new = candidates.filter(pa.array(axis.indices(candidates) == NOWHERE))
-    decoded, _ = raw(new, axis.kind)
-    labels = _convert_labels(axis, np.asarray(decoded), values, attrs)
+    labels = _convert_labels(axis, raw(new, axis.kind), values, attrs)
     labels = labels[np.argsort(labels, kind="stable")]
     falling = len(values) > 1 and bool(values[-1] < values[0])
     if falling:
@@ -192,9 +191,10 @@ def _convert_labels(axis: Axis, labels: Array, values: Array, attrs: Any) -> Arr
     """Return labels in the type of a coordinate; raise `InvalidInputError` if that changes them."""
     dtype = values.dtype
     if axis.kind not in TIMES:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # the greatest integer comes back as another one
             stored = labels.astype(dtype)
-        kept = stored.astype(labels.dtype) == labels if dtype != np.float32 else np.isfinite(stored)
+        rounded = labels.dtype.kind == "f" and dtype == np.float32  # labels are looked up as they would be stored
+        kept = np.isfinite(stored) if rounded else stored.astype(labels.dtype) == labels
     elif dtype.kind == "M":
         instants = microseconds(labels, axis.kind).view("M8[us]")
         stored = instants.astype(dtype)
@@ -202,7 +202,7 @@ def _convert_labels(axis: Axis, labels: Array, values: Array, attrs: Any) -> Arr
     else:
         time_codec = cf_time_codec(f"coordinate {axis.column!r}", attrs)
         assert time_codec is not None
-        stored, kept = time_codec.from_microseconds(microseconds(labels, axis.kind), dtype)
+        stored, _, kept = time_codec.from_microseconds(microseconds(labels, axis.kind), dtype)
     if not np.all(kept):
         bad = labels[np.flatnonzero(~np.asarray(kept))[0]]
         shown = np.datetime64(int(microseconds(np.asarray(bad), axis.kind)), "us") if axis.kind in TIMES else bad

@@ -14,9 +14,18 @@ import zarr
 
 from arraystore._format.types import Int64s
 from arraystore.errors import InvalidInputError
-from arraystore.spark.cf_time import cf_time_codec, microseconds_from_datetimes
+from arraystore.spark.cf_time import FLOAT_TIMES_US, cf_time_codec, microseconds_from_datetimes
 from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE
-from arraystore.spark.writing.columns import INTEGERS, TIMES, column_kind, is_packed, microseconds, quoted, raw
+from arraystore.spark.writing.columns import (
+    INTEGERS,
+    TIMES,
+    absent_in,
+    column_kind,
+    is_packed,
+    microseconds,
+    quoted,
+    raw,
+)
 from arraystore.spark.writing.labels import LabelIndex
 
 if TYPE_CHECKING:
@@ -27,7 +36,8 @@ Tolerance = float | int | timedelta | np.timedelta64
 
 _TEXTS = frozenset({"string", "char", "varchar"})
 _NOISE_US = 20
-_FLOAT_TIMES_US = 500
+_WHOLE = 2**53
+"""Integer from which on 64-bit floats do not hold all."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,7 @@ class Axis:
         """Return the index for each row of a batch, `NOWHERE`, or `MISSING`."""
         if self.labels is not None and self.kind in _TEXTS:
             return self._of_texts(self.labels, array)
-        values, absent = raw(array, self.kind)
+        values, absent = raw(array, self.kind), absent_in(array)
         if self.labels is None:
             indices = values.astype(np.int64, copy=False)
             if len(indices) and (indices.min() < 0 or indices.max() >= self.size):
@@ -167,6 +177,11 @@ def _numbers(name: str, kind: str, values: Array, tolerance: float) -> LabelInde
         if values.dtype.kind == "u" and len(values) and int(values.max()) >= 2**63:
             raise InvalidInputError(f"coordinate {name!r} has labels above those of Spark's integers")
         return LabelIndex(name, values.astype(np.int64), int(tolerance))
+    if kind in INTEGERS and len(values) and float(np.nanmax(np.abs(values))) >= _WHOLE:
+        raise InvalidInputError(
+            f"coordinate {name!r} has labels of {_WHOLE} or more as floats, where neighbouring integers are the same "
+            "number; cast the column to double if that is intended"
+        )
     # A label is what the coordinate would hold if it were written there: 0.1 is found among 32-bit floats.
     single = values.dtype == np.float32 and kind in {"float", "double"} and not tolerance
     return LabelIndex(name, values.astype(np.float32 if single else np.float64), tolerance)
@@ -197,8 +212,8 @@ def _instants(name: str, values: Array, attrs: Mapping[str, Any], tolerance: Tol
         instants = _without_noise(instants)
     if tolerance is None:
         gaps = np.diff(np.sort(instants))
-        exact = values.dtype.kind != "f" or (len(gaps) > 0 and int(gaps.min()) <= 4 * _FLOAT_TIMES_US)
-        return LabelIndex(name, instants, 0 if exact else _FLOAT_TIMES_US)
+        exact = values.dtype.kind != "f" or (len(gaps) > 0 and int(gaps.min()) <= 4 * FLOAT_TIMES_US)
+        return LabelIndex(name, instants, 0 if exact else FLOAT_TIMES_US)
     if isinstance(tolerance, timedelta | np.timedelta64):
         return LabelIndex(name, instants, int(np.timedelta64(tolerance, "us").astype(np.int64)))
     if time_codec is None:

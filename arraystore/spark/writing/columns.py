@@ -1,13 +1,14 @@
 """Columns of a DataFrame as NumPy arrays of the type that an array has.
 
-Types that do not fit are refused before a job starts. Values that do not fit (numbers too large for the array's type)
-are marked and counted by the task.
+Types that do not fit are refused before a job starts. Values that do not fit (numbers too large for the array's type),
+and values that the type cannot hold exactly, are marked and counted by the task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,8 @@ import pyarrow.compute as pc
 from arraystore._format.types import Bools, Int64s
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec
+from arraystore.spark.number_conversion import Converted, convert_numbers
+from arraystore.spark.writing.decimals import convert_decimals
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -56,6 +59,8 @@ class ColumnValues:
     """Mask of missing values; None if there are none."""
     unfit: Bools | None
     """Mask of values that do not fit the type; None if all fit."""
+    changed: Bools | None = None
+    """Mask of values that the type does not hold exactly, where that is refused; None if there are none."""
 
 
 @dataclass(frozen=True)
@@ -70,37 +75,49 @@ class ValueColumn:
     """Type of the array, as text where NumPy can read it again."""
     time_codec: CFTimeCodec | None = None
     """Codec of times, if the column holds instants and the array numbers."""
+    lossy: bool | None = None
+    """Whether values may be rounded to the type of the array; None: floats may, other values may not."""
 
     def read(self, array: pa.Array) -> ColumnValues:
         """Return the values of a column of a batch."""
-        values, absent = raw(array, self.kind)
-        if self.kind in TIMES:
-            converted, unfit = self._times(microseconds(values, self.kind))
-        elif self.dtype.kind in "TUSO":
-            converted, unfit = self._texts(array, values)
-        else:
-            converted, unfit = _numbers(values, self.dtype)
-        if unfit is not None and absent is not None:
-            unfit &= ~absent
-        return ColumnValues(converted, absent, unfit if unfit is not None and unfit.any() else None)
+        absent = absent_in(array)
+        converted = self._convert(array)
+        changed = None if self.lossy else converted.changed
+        return ColumnValues(converted.values, absent, _present(converted.unfit, absent), _present(changed, absent))
 
-    def _times(self, instants: Int64s) -> tuple[Array, Bools | None]:
+    def _convert(self, array: pa.Array) -> Converted:
+        if self.kind == "decimal":
+            return convert_decimals(_filled(array, self.kind), self.dtype, exact=not self.lossy)
+        values = raw(array, self.kind)
+        if self.kind in TIMES:
+            return self._times(microseconds(values, self.kind))
+        if self.dtype.kind in "TUSO":
+            return self._texts(array, values)
+        return convert_numbers(values, self.dtype, exact_floats=self.lossy is False)
+
+    def _times(self, instants: Int64s) -> Converted:
         if self.time_codec is not None:
-            converted, exact = self.time_codec.from_microseconds(instants, self.dtype)
-            return converted, ~exact
+            values, within, exact = self.time_codec.from_microseconds(instants, self.dtype)
+            return Converted(values, ~within, ~exact)
         limits = _reach(self.dtype)
         far = (instants < limits[0]) | (instants > limits[1])
         reachable = np.where(far, 0, instants).view("M8[us]")
-        converted = reachable.astype(self.dtype)
-        return converted, far | (converted.astype("M8[us]") != reachable)
+        stored = reachable.astype(self.dtype)
+        return Converted(stored, far, stored.astype("M8[us]") != reachable)
 
-    def _texts(self, array: pa.Array, values: Array) -> tuple[Array, Bools | None]:
+    def _texts(self, array: pa.Array, values: Array) -> Converted:
         if self.dtype.kind not in "US":
-            return values.astype(self.dtype), None
+            return Converted(values.astype(self.dtype))
         size = self.dtype.itemsize // (4 if self.dtype.kind == "U" else 1)
         length = pc.call_function("utf8_length" if self.dtype.kind == "U" else "binary_length", [array])
         unfit = length.fill_null(0).to_numpy(zero_copy_only=False) > size
-        return values.astype(self.dtype), unfit
+        return Converted(values.astype(self.dtype), unfit)
+
+
+def _present(mask: Bools | None, absent: Bools | None) -> Bools | None:
+    """Return a mask without the rows that have no value; None if nothing is left of it."""
+    present = mask if mask is None or absent is None else mask & ~absent
+    return present if present is not None and present.any() else None
 
 
 def _reach(dtype: np.dtype[Any]) -> tuple[int, int]:
@@ -111,21 +128,28 @@ def _reach(dtype: np.dtype[Any]) -> tuple[int, int]:
     return -most, most
 
 
-def raw(array: pa.Array, kind: str) -> tuple[Array, Bools | None]:
-    """Return the values of an Arrow array without conversion, and the mask of missing ones.
+def absent_in(array: pa.Array) -> Bools | None:
+    """Return the mask of missing values; None if there are none."""
+    return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+
+
+def raw(array: pa.Array, kind: str) -> Array:
+    """Return the values of an Arrow array without conversion, and any value where one is missing.
 
     Numbers are not copied; instants are returned as integers, text as Python strings.
     """
-    absent: Bools | None = None
-    if array.null_count:
-        absent = array.is_null().to_numpy(zero_copy_only=False)
     if kind in TIMES:
         array = array.view(pa.int32() if kind == "date" else pa.int64())
-    if absent is not None:
-        array = array.fill_null(
-            "" if kind in _TEXTS else b"" if kind == "binary" else False if kind == "boolean" else 0
-        )
-    return array.to_numpy(zero_copy_only=False), absent
+    values: Array = _filled(array, kind).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _filled(array: pa.Array, kind: str) -> pa.Array:
+    """Return an array with some value in place of each missing one."""
+    if not array.null_count:
+        return array
+    zeros: Mapping[str, Any] = {**dict.fromkeys(_TEXTS, ""), "binary": b"", "boolean": False, "decimal": Decimal(0)}
+    return array.fill_null(pa.scalar(zeros.get(kind, 0), array.type))
 
 
 def microseconds(values: Array, kind: str) -> Int64s:
@@ -133,25 +157,13 @@ def microseconds(values: Array, kind: str) -> Int64s:
     return values.astype(np.int64) * _DAY if kind == "date" else values.astype(np.int64, copy=False)
 
 
-def _numbers(values: Array, dtype: np.dtype[Any]) -> tuple[Array, Bools | None]:
-    if values.dtype == dtype:
-        return values, None
-    if dtype.kind in "iu" and values.dtype.kind == "i" and not np.can_cast(values.dtype, dtype, "safe"):
-        limits = np.iinfo(dtype)
-        low, high = int(limits.min), min(int(limits.max), 2**63 - 1)
-        if len(values) and (values.min() < low or values.max() > high):
-            unfit = (values < low) | (values > high)
-            return np.where(unfit, 0, values).astype(dtype), unfit
-    if dtype.kind == "f" and values.dtype.kind in "if" and dtype.itemsize < 8:
-        with np.errstate(over="ignore"):
-            converted = values.astype(dtype)
-        unfit = np.isinf(converted)
-        return converted, unfit & np.isfinite(values) if unfit.any() else None
-    return values.astype(dtype), None
-
-
 def value_column(
-    schema: StructType, column: str, what: str, dtype: np.dtype[Any], attrs: Mapping[str, Any]
+    schema: StructType,
+    column: str,
+    what: str,
+    dtype: np.dtype[Any],
+    attrs: Mapping[str, Any],
+    lossy: bool | None = None,
 ) -> ValueColumn:
     """Return the conversion of a column into an array's type; refuse types that do not fit."""
     kind = column_kind(schema, column, f"the values of {what}")
@@ -167,18 +179,20 @@ def value_column(
                 f"{what} counts time in packed numbers (scale_factor, add_offset or _Unsigned), which are not written "
                 "from instants: pack them yourself, in a column of numbers"
             )
-        return ValueColumn(column, kind, dtype, time_codec)
+        return ValueColumn(column, kind, dtype, time_codec, lossy)
     if kind in _NUMBERS:
         column_type = np.dtype(_NUMBERS[kind])
         # Spark has no unsigned numbers: signed ones stand for them, and each is checked.
         fits = dtype.kind in "iufb?" and (
             np.can_cast(column_type, dtype, "same_kind") or (column_type.kind == "i" and dtype.kind == "u")
         )
+    elif kind == "decimal":
+        fits = dtype.kind in "iuf"
     else:
         fits = (kind in _TEXTS and dtype.kind in "TUO") or (kind == "binary" and dtype.kind in "SO")
     if not fits:
         raise refused
-    return ValueColumn(column, kind, dtype)
+    return ValueColumn(column, kind, dtype, lossy=lossy)
 
 
 def is_packed(attrs: Mapping[str, Any]) -> bool:

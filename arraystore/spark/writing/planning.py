@@ -13,7 +13,7 @@ from arraystore.errors import InvalidInputError
 from arraystore.spark.argument_checks import check_choice
 from arraystore.spark.writing.axes import Axis, Tolerance, index_axis, label_axis, read_coordinate
 from arraystore.spark.writing.chunk_assembler import Policy
-from arraystore.spark.writing.columns import value_column
+from arraystore.spark.writing.columns import column_kind, value_column
 from arraystore.spark.writing.replaced_region import ReplaceWhere, find_region
 from arraystore.spark.writing.target_arrays import Target, find_targets, grid_of
 from arraystore.spark.writing.write_plan import OnNull, WritePlan
@@ -32,7 +32,7 @@ def plan_write(
     schema: StructType,
     path: str | None,
     *,
-    dims: DimensionColumnNames,
+    dims: DimensionColumnNames | None = None,
     value: str | None = None,
     values: Mapping[str, str] | Sequence[str] | None = None,
     coords: DimensionColumnKinds = "index",
@@ -40,6 +40,7 @@ def plan_write(
     partial: Partial = "merge",
     on_duplicate: OnDuplicate = "error",
     on_null: OnNull = "error",
+    lossy: bool | None = None,
 ) -> WritePlan:
     """Plan a write, checking everything that does not depend on rows.
 
@@ -47,6 +48,7 @@ def plan_write(
     """
     check_choice("partial", partial, get_args(Partial))
     check_choice("on_null", on_null, get_args(OnNull))
+    check_choice("lossy", lossy, (None, True, False))
     choice: str = on_duplicate
     if choice == "last":
         raise InvalidInputError(
@@ -54,10 +56,12 @@ def plan_write(
             "(df.groupBy(*dims).agg(max_by(value, order))), or use 'same' if repeated rows have the same values"
         )
     check_choice("on_duplicate", on_duplicate, get_args(OnDuplicate))
+    if value is None and values is None and path is not None:
+        value = value_column_for(session.store, schema, path, dims)
     targets = find_targets(session.store, path, value, values)
     grid = grid_of(targets)
     columns = [
-        value_column(schema, target.column, target.what, np.dtype(target.array.dtype), dict(target.array.attrs))
+        value_column(schema, target.column, target.what, np.dtype(target.array.dtype), dict(target.array.attrs), lossy)
         for target in targets
     ]
     fills = tuple(_fill(target) for target in targets)
@@ -71,7 +75,7 @@ def plan_axes(
     schema: StructType,
     path: str,
     *,
-    dims: DimensionColumnNames,
+    dims: DimensionColumnNames | None = None,
     coords: DimensionColumnKinds = "index",
     tolerance: Tolerance | Mapping[str, Tolerance] | None = None,
 ) -> WritePlan:
@@ -89,9 +93,37 @@ def _fill(target: Target) -> Any:
     return fill
 
 
-def dimension_columns(target: Target, dims: DimensionColumnNames) -> list[tuple[str, str]]:
+def value_column_for(store: Any, schema: StructType, path: str, dims: DimensionColumnNames | None) -> str:
+    """Return the column of the values where none is named: that with the name of the array, or the only one left."""
+    (target,) = find_targets(store, path, "", None)
+    places = set[str]()
+    for dimension, column in dimension_columns(target, dims):
+        column_kind(schema, column, f"dimension {dimension!r}")  # there is such a column, and one alone
+        places.add(column)
+    rest = [name for name in schema.names if name not in places]
+    name = target.path.rpartition("/")[2]
+    if name in rest:
+        return name
+    if len(rest) != 1:
+        shown = f"the columns {', '.join(map(repr, rest))}" if rest else "no column"
+        raise InvalidInputError(
+            f"give value=, the column that goes into {target.what}: beside the dimension columns {sorted(places)} the "
+            f"DataFrame has {shown}"
+        )
+    return rest[0]
+
+
+def dimension_columns(target: Target, dims: DimensionColumnNames | None) -> list[tuple[str, str]]:
     """Return the name of each dimension of an array with its column, which also names a nameless dimension."""
     names = target.dimensions
+    if dims is None:
+        named = [name for name in names if name is not None]
+        if len(named) < len(names):
+            raise InvalidInputError(
+                f"{target.what} has dimensions without names, {list(names)}: name the dimension columns, one for each "
+                "dimension of the array and in their order (dims=['time', 'lat', 'lon'])"
+            )
+        return [(name, name) for name in named]
     if isinstance(dims, str):
         raise InvalidInputError(f"dims={dims!r} must be a list of columns, one for each dimension")
     if isinstance(dims, Mapping):
@@ -127,7 +159,7 @@ def _axes(
     store: Any,
     schema: StructType,
     target: Target,
-    dims: DimensionColumnNames,
+    dims: DimensionColumnNames | None,
     coords: DimensionColumnKinds,
     tolerance: Tolerance | Mapping[str, Tolerance] | None,
 ) -> tuple[Axis, ...]:
@@ -149,7 +181,7 @@ def _axes(
 
 
 def with_region(
-    session: Session, plan: WritePlan, dims: DimensionColumnNames, where: ReplaceWhere, partial: Partial
+    session: Session, plan: WritePlan, dims: DimensionColumnNames | None, where: ReplaceWhere, partial: Partial
 ) -> WritePlan:
     """Return the plan for rows that replace a region whole."""
     if partial == "fill":

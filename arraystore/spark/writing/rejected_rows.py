@@ -21,6 +21,7 @@ class Cause(StrEnum):
     NO_LABEL = "no label"
     NO_VALUE = "no value"
     UNFIT = "unfit"
+    CHANGED = "changed"
     RESERVED = "reserved"
     OUTSIDE = "outside"
     DUPLICATE = "duplicate"
@@ -32,6 +33,7 @@ _TEXTS = {
     Cause.NO_LABEL: "have a {column!r} that is not in the coordinate",
     Cause.NO_VALUE: "have no value in {column!r} (on_null='fill' or 'skip' accepts them)",
     Cause.UNFIT: "have a {column!r} that does not fit the type of the array",
+    Cause.CHANGED: "have a {column!r} that the type of the array does not hold exactly (lossy=True rounds it)",
     Cause.RESERVED: "have a {column!r} that means a missing value in the array (NewArrays(fill_values=...) chooses it)",
     Cause.OUTSIDE: "are outside of the region that replace_where names",
     Cause.DUPLICATE: "name a cell that another row names, too",

@@ -15,6 +15,7 @@ from pyspark.sql.functions import expr
 from pyspark.sql.types import LongType, StructField, StructType
 
 from arraystore._session.session import Session
+from arraystore.errors import InvalidInputError
 from arraystore.spark.argument_checks import check_count
 from arraystore.spark.cluster import slots
 from arraystore.spark.spark_action import map_in_arrow, run_action
@@ -35,18 +36,18 @@ def repartition_by_chunk(
     session: Session,
     path: str,
     *,
-    dims: DimensionColumnNames,
+    dims: DimensionColumnNames | None = None,
     tasks: int | None = None,
     coords: DimensionColumnKinds = "index",
     tolerance: Any = None,
-    sort: bool = True,
+    sort: bool | None = None,
 ) -> DataFrame:
     """Return a DataFrame with the same rows, where all rows of a chunk of an array are in one partition.
 
     Parameters
     ----------
     df
-        Rows; those outside the array go to some partition.
+        Rows, or a stream of rows; those outside the array go to some partition.
     session
         Session that has the array.
     path
@@ -56,7 +57,8 @@ def repartition_by_chunk(
     tasks
         Number of partitions; by default one for each slot of the cluster, but no more than there are chunks.
     sort
-        Whether rows are sorted within their partition by chunk, and within it by place.
+        Whether rows are sorted within their partition by chunk, and within it by place; by default they are, but for
+        those of a stream, which Spark does not sort.
 
     Returns
     -------
@@ -66,14 +68,17 @@ def repartition_by_chunk(
     Raises
     ------
     InvalidInputError
-        If the columns cannot be dimensions of the array.
+        If the columns cannot be dimensions of the array, or rows of a stream are to be sorted.
     """
+    streaming = df.isStreaming
+    if sort and streaming:
+        raise InvalidInputError("sort=True needs a DataFrame: Spark does not sort the rows of a stream; leave it out")
     plan = plan_axes(session, df.schema, path, dims=dims, coords=coords, tolerance=tolerance)
     tasks = write_task_count(df, plan, tasks)
     name = _free_name(df)
     frame = _with_position(df, plan, name, [(column, column) for column in df.columns])
     frame = _by_owner(frame, ChunkOwners.of(plan.grid, tasks, plan.cell_bytes), quoted(name))
-    if sort:
+    if not streaming and sort is not False:
         frame = frame.sortWithinPartitions(quoted(name))
     return frame.selectExpr(*map(quoted, df.columns))
 

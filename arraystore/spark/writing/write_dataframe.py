@@ -41,7 +41,7 @@ def write_dataframe(
     session: Session,
     path: str | None = None,
     *,
-    dims: DimensionColumnNames,
+    dims: DimensionColumnNames | None = None,
     value: str | None = None,
     values: Mapping[str, str] | Sequence[str] | None = None,
     coords: DimensionColumnKinds = "index",
@@ -49,6 +49,7 @@ def write_dataframe(
     partial: Partial = "merge",
     on_duplicate: OnDuplicate = "error",
     on_null: OnNull = "error",
+    lossy: bool | None = None,
     append_dim: str | None = None,
     append_labels: AppendLabels | None = None,
     create: bool | NewArrays = False,
@@ -74,9 +75,10 @@ def write_dataframe(
         Path of the array for `value`, of the group for `values`.
     dims
         Columns of the place of a row, one for each dimension of the array, in their order; or a dict from
-        names of dimensions to columns.
+        names of dimensions to columns.  By default the columns with the names of the dimensions.
     value
-        Column of the values, for one array.
+        Column of the values, for one array.  By default the column with the name of the array, or the only one that is
+        not of a dimension.
     values
         Names of arrays in the group and their columns; the arrays have the same shape, chunks and dimensions.
     coords
@@ -94,6 +96,11 @@ def write_dataframe(
     on_null
         Treatment of NULL: ``"error"``, ``"fill"`` writes the fill value, ``"skip"`` keeps the cell as if there were
         no row.  NaN is a value.
+    lossy
+        Whether values may be rounded to the type of the array: integers and decimals in a float array, instants in a
+        coarser unit of time, 64-bit floats in a 32-bit array.  By default floats are rounded, and any other value that
+        would change is refused, with counts and examples; False refuses floats that would change, too.  Values out of
+        the range of the type are always refused.
     append_dim
         Dimension along which the arrays grow if rows lie beyond their end, together with all arrays of the group that
         have it.  New labels are written to the coordinate, which they must continue.  Jobs that append at the same time
@@ -147,7 +154,7 @@ def write_dataframe(
     choice = new_arrays(create)
     planned = partial_function(
         plan_write, session, df.schema, path, dims=dims, value=value, values=values, coords=coords, tolerance=tolerance,
-        partial=partial, on_duplicate=on_duplicate, on_null=on_null,
+        partial=partial, on_duplicate=on_duplicate, on_null=on_null, lossy=lossy,
     )  # fmt: skip
     made: tuple[CreatedArray, ...] | None = ()
     with contextlib.ExitStack() as stack:
@@ -170,6 +177,8 @@ def write_dataframe(
         plan = planned()
         if append_dim is not None:
             with session.hierarchy.untracked():  # that it knows where the arrays end does not make it depend on that
+                if value is None and values is None:
+                    value = plan.values[0].column
                 targets = find_targets(session.store, path, value, values)
                 growth = find_growth(df, session, targets, dims, coords, append_dim, append_labels)
                 stack.enter_context(grow(session, growth))

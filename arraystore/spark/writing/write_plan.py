@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -161,12 +162,9 @@ class _Task:
         for number, (column, value, fill) in enumerate(zip(columns, plan.values, plan.fills, strict=True)):
             read = value.read(column)
             column_values = read.values
-            if read.unfit is not None:
-                texts = (
-                    f"{column[row].as_py()!r:.60} at {plan.cell_of(int(positions[row]))}"
-                    for row in np.flatnonzero(read.unfit)
-                )
-                self._refuse(Cause.UNFIT, value.column, int(read.unfit.sum()), texts)
+            for cause, mask in (Cause.UNFIT, read.unfit), (Cause.CHANGED, read.changed):
+                if mask is not None:
+                    self._refuse(cause, value.column, int(mask.sum()), self._values_at(column, positions, mask))
             self._check_reserved(number, positions, column_values, read.absent)
             if read.absent is not None and plan.on_null == "error":
                 texts = (plan.cell_of(int(position)) for position in positions[read.absent])
@@ -191,6 +189,13 @@ class _Task:
         if same.any():
             texts = (f"{reserved} at {self._plan.cell_of(int(position))}" for position in positions[same])
             self._refuse(Cause.RESERVED, self._plan.values[number].column, int(same.sum()), texts)
+
+    def _values_at(self, column: pa.Array, positions: Int64s, mask: Bools) -> Iterator[str]:
+        """Yield some of the values of a column and their places, as text for messages."""
+        for row in np.flatnonzero(mask).tolist():
+            value = column[row].as_py()
+            shown = str(value) if isinstance(value, Decimal) else repr(value)
+            yield f"{shown:.60} at {self._plan.cell_of(int(positions[row]))}"
 
     def _refuse(self, kind: Cause, column: str, count: int, examples: Iterator[str]) -> None:
         self._rejected.add(kind, column, count, examples)

@@ -1,0 +1,174 @@
+"""Run the smoke suite and the pages about Spark on each release line of PySpark that is supported.
+
+    python tools/run_spark_versions.py [LINE ...]
+
+Each line gets an environment of its own in .venv-spark/, into which pip installs a wheel of this checkout with its
+extra ``spark`` from nothing, and keeps it for the next time.  Then tests/spark_versions/run.py runs there, classic and
+over Spark Connect.  Two lines run at a time.  The exit status is 1 if anything failed, or a line has no Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PLACE = ROOT / ".venv-spark"
+SUITE = ROOT / "tests" / "spark_versions" / "run.py"
+MINUTES = 20
+"""Limit of each step: a busy machine is slow."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A release line of PySpark."""
+
+    name: str
+    release: str
+    """Its newest release, which is run."""
+    pythons: tuple[int, ...]
+    """Minor versions of Python that it supports, the one to take first."""
+
+
+LINES = (
+    Line("4.0", "4.0.5", (11, 12, 13)),
+    Line("4.1", "4.1.4", (12, 13, 11)),
+    Line("4.2", "4.2.1", (12, 13, 11)),
+    Line("4.3", "4.3.0", (13, 12, 14, 11)),
+)
+
+
+class StepError(Exception):
+    """A step that failed, with what it printed."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the lines named, or all."""
+    parser = argparse.ArgumentParser(description="Run what is promised of Spark on every release line of PySpark.")
+    parser.add_argument("lines", metavar="LINE", nargs="*", help=f"of {', '.join(line.name for line in LINES)}")
+    names = parser.parse_args(arguments).lines
+    lines = [line for line in LINES if not names or line.name in names]
+    if unknown := set(names) - {line.name for line in lines}:
+        parser.error(f"no such line: {', '.join(sorted(unknown))}")
+    with tempfile.TemporaryDirectory(prefix="arraystore-wheel-") as directory:
+        wheel = build_wheel(Path(directory))
+        with ThreadPoolExecutor(2) as pool:
+            results = list(pool.map(lambda line: report(line, wheel), lines))
+    failed = [line.name for line, well in zip(lines, results, strict=True) if not well]
+    if failed:
+        print(f"FAILED on PySpark {', '.join(failed)}; see above", flush=True)
+    return 1 if failed else 0
+
+
+def report(line: Line, wheel: Path) -> bool:
+    """Run a line and print how it went; return whether all is well."""
+    began = time.perf_counter()
+    try:
+        python = environment(line, wheel)
+        ready = time.perf_counter()
+        said = run(python, SUITE, cwd=PLACE)
+    except StepError as error:
+        print(f"===== PySpark {line.release}: FAILED\n{error}", flush=True)
+        return False
+    times = f"{ready - began:.0f} s to install, {time.perf_counter() - ready:.0f} s to run"
+    print(f"===== PySpark {line.release} on {version_of(python)}: well ({times})\n{said.rstrip()}", flush=True)
+    return True
+
+
+def build_wheel(directory: Path) -> Path:
+    """Build the wheel of the checkout."""
+    run(Path(sys.executable), "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", directory, ROOT)
+    (wheel,) = directory.glob("*.whl")
+    return wheel
+
+
+def environment(line: Line, wheel: Path) -> Path:
+    """Return the Python of the environment of a line, which has this wheel; it is made anew if it was for others."""
+    place = PLACE / line.name
+    python, stamp = place / "bin" / "python", place / "installed"
+    wanted = f"{line.release} {hashlib.sha256((ROOT / 'pyproject.toml').read_bytes()).hexdigest()}"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        shutil.rmtree(place, ignore_errors=True)
+        run(interpreter(line), "-m", "venv", "--without-pip", place)
+        pip(python, f"{wheel}[spark]", f"pyspark[connect]=={line.release}")
+        stamp.write_text(wanted)
+    else:
+        pip(python, "--no-deps", "--force-reinstall", str(wheel))
+    return python
+
+
+def pip(python: Path, *arguments: str) -> None:
+    """Install into an environment with the pip of this one."""
+    command = ["-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    run(Path(sys.executable), *command, *arguments)
+
+
+def interpreter(line: Line) -> Path:
+    """Return a Python that a line supports."""
+    for minor in line.pythons:
+        for candidate in candidates(minor):
+            asked = "import ctypes, ssl, sys, venv; print(sys.version_info[:2])"
+            found = subprocess.run([candidate, "-c", asked], capture_output=True, text=True, check=False)
+            if found.stdout.strip() == f"(3, {minor})":
+                return candidate
+    supported = ", ".join(f"3.{minor}" for minor in sorted(line.pythons))
+    raise StepError(
+        f"PySpark {line.release} was NOT RUN: it supports Python {supported}, and none of them was found on PATH, nor "
+        "where pyenv and uv keep theirs. Install one (pyenv install 3.12)"
+    )
+
+
+def candidates(minor: int) -> Iterator[Path]:
+    """Yield the paths where a version of Python may be."""
+    if sys.version_info[:2] == (3, minor):
+        yield Path(sys.executable)
+    if path := shutil.which(f"python3.{minor}"):
+        yield Path(path)
+    home = Path.home()
+    pyenv = Path(os.environ.get("PYENV_ROOT", home / ".pyenv")) / "versions"
+    for places in pyenv.glob(f"3.{minor}.*"), (home / ".local/share/uv/python").glob(f"cpython-3.{minor}.*"):
+        yield from (place / "bin" / "python3" for place in sorted(places))
+
+
+def version_of(python: Path) -> str:
+    """Return the name of a Python with its version."""
+    return run(python, "--version").strip()
+
+
+def run(program: Path, *arguments: str | Path, cwd: Path = ROOT) -> str:
+    """Run a program and return what it printed; raise `StepError` with that if it fails."""
+    # Workers compile what they import, once, and keep it.
+    prefixes = ("PYTHON", "SPARK_", "PYSPARK_", "JDK_JAVA_OPTIONS")
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
+    cwd.mkdir(exist_ok=True)
+    try:
+        done = subprocess.run(
+            [program, *arguments],
+            cwd=cwd,
+            env=ours,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=MINUTES * 60,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise StepError(f"{program.name} {arguments[0]} did not end within {MINUTES} minutes") from error
+    if done.returncode:
+        raise StepError(f"{done.stdout}{program} {' '.join(map(str, arguments))}: status {done.returncode}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())
