@@ -358,7 +358,7 @@ def test_copies_and_exports_refuse_damaged_chunks(tmp_path: Path) -> None:
 
 def test_verify_names_each_damaged_chunk_of_a_pack_and_needs_no_codec() -> None:
     storage = damaged("memory", Path())
-    with mock.patch("arraystore._maintenance.verification.chunks.open_decoder", side_effect=AssertionError):
+    with mock.patch("arraystore._maintenance.verification.chunk_reading.open_decoder", side_effect=AssertionError):
         report = Repository.open(storage).verify("chunks")
     assert not report.ok
     said = [finding.problem for finding in report.findings]

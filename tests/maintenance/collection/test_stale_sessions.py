@@ -299,7 +299,7 @@ def test_whoever_opens_what_was_left_behind_and_collected_is_told_that_it_has_ex
     monkeypatch.setattr("arraystore._session.pickling._states", {})
     ways: dict[str, Callable[[], object]] = {
         "by id": lambda: Repository.open(storage).readonly_session(snapshot_id=reader.snapshot_id),
-        "pickled": lambda: pickle.loads(pickled),
+        "pickled": lambda: pickle.loads(pickled).snapshot_id,
     }
     with pytest.raises(SnapshotExpiredError, match=reader.snapshot_id):
         ways[way]()
