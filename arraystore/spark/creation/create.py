@@ -43,6 +43,8 @@ class MissingArrays:
     """Path of the group."""
     variables: tuple[NewVariable, ...]
     """Variables to create."""
+    columns: Mapping[str, str]
+    """Columns of all arrays that are written to, by path."""
     dims: Mapping[str, str]
     """Dimensions and their columns, in the order of the arrays."""
     kinds: Mapping[str, str]
@@ -81,7 +83,7 @@ def find_missing(
         check_choice("coords", kind, ("index", "label"))
     variables = tuple(new_variable(schema, where, column, choice) for where, column in missing.items())
     _check_mentioned(choice, named, columns)
-    return MissingArrays(group, variables, named, kinds, sizes, siblings)
+    return MissingArrays(group, variables, columns, named, kinds, sizes, siblings)
 
 
 def _named_dims(dims: DimensionColumnNames | None) -> dict[str, str]:

@@ -39,16 +39,24 @@ def distinct_labels(
     columns = [*labelled, *indexed]
     if not columns:
         return {}
-    scan = _Scan(len(labelled), most, tuple(columns))
     types = [StructField(f"c{number}", df.schema[column].dataType) for number, column in enumerate(columns)]
     frame = df.selectExpr(*(f"{quoted(column)} AS c{number}" for number, column in enumerate(columns)))
-    rows = map_in_arrow(frame, scan.run, StructType([StructField("column", IntegerType()), *types]))
+
+    def scan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with marked_errors():
+            labels = LabelScan(tuple(columns), len(labelled), most)
+            for batch in batches:
+                labels.take(batch.columns)
+            yield from labels.batches()
+
+    rows = map_in_arrow(frame, scan, StructType([StructField("column", IntegerType()), *types]))
     rows = rows.distinct().limit(most + 1 + len(indexed) * _MOST_TASKS)
     table = run_action(df.sparkSession, rows.toArrow, description="find the labels of new arrays", tasks=1)
-    return _by_column(table, columns, len(labelled), most)
+    return labels_by_column(table, columns, len(labelled), most)
 
 
-def _by_column(table: pa.Table, columns: Sequence[str], labelled: int, most: int) -> dict[str, pa.Array]:
+def labels_by_column(table: pa.Table, columns: Sequence[str], labelled: int, most: int) -> dict[str, pa.Array]:
+    """Return the labels of each column in rows of `LabelScan`; raise `InvalidInputError` if there are too many."""
     numbers = table.column(0).combine_chunks()
     found: dict[str, pa.Array] = {}
     for number, column in enumerate(columns):
@@ -64,35 +72,35 @@ def _by_column(table: pa.Table, columns: Sequence[str], labelled: int, most: int
     return found
 
 
-@dataclass(frozen=True)
-class _Scan:
-    """Work of a task: the distinct labels of its rows."""
+class LabelScan:
+    """Distinct labels of columns, of which the first ones hold labels and the others indices."""
 
-    labelled: int
-    """Count of columns of labels, which come first."""
-    most: int
-    columns: tuple[str, ...]
+    def __init__(self, columns: tuple[str, ...], labelled: int, most: int) -> None:
+        self.columns = columns
+        self._labelled = labelled
+        self._most = most
+        self._seen = [_Seen() for _ in columns]
+        self._types: list[pa.DataType] = []
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def take(self, arrays: Sequence[pa.Array]) -> None:
+        """Add the rows of a batch, an array for each column."""
+        self._types = self._types or [array.type for array in arrays]
+        for number, array in enumerate(arrays):
+            self._add(self._seen[number], number, array)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the labels of each column, in rows that are null in the other columns."""
-        with marked_errors():
-            seen = [_Seen() for _ in self.columns]
-            types: list[pa.DataType] = []
-            for batch in batches:
-                types = types or [column.type for column in batch.columns]
-                for number, column in enumerate(batch.columns):
-                    self._add(seen[number], number, column)
-            for number in range(len(types)):
-                labels = seen[number].distinct()
-                if labels is not None and len(labels):
-                    yield self._rows(number, labels, types)
+        for number in range(len(self._types)):
+            labels = self._seen[number].distinct()
+            if labels is not None and len(labels):
+                yield self._rows(number, labels)
 
     def _add(self, seen: _Seen, number: int, column: pa.Array) -> None:
-        if number >= self.labelled:
+        if number >= self._labelled:
             greatest = pc.call_function("max", [column])
             if greatest.is_valid:
                 seen.replace(greatest)
-        elif seen.count <= self.most:
+        elif seen.count <= self._most:
             labels = column.drop_null().unique()
             if pa.types.is_string(labels.type) or pa.types.is_large_string(labels.type):
                 self._check_texts(number, labels)
@@ -106,8 +114,9 @@ class _Scan:
                 f"{LONGEST_LABEL:,}"
             )
 
-    def _rows(self, number: int, labels: pa.Array, types: Sequence[pa.DataType]) -> pa.RecordBatch:
-        labels = labels[: self.most + 1]
+    def _rows(self, number: int, labels: pa.Array) -> pa.RecordBatch:
+        types = self._types
+        labels = labels[: self._most + 1]
         arrays = [labels if other == number else pa.nulls(len(labels), types[other]) for other in range(len(types))]
         names = ["column", *(f"c{other}" for other in range(len(types)))]
         numbers = pa.array([number], pa.int32()).take(pa.array([0] * len(labels)))

@@ -33,6 +33,8 @@ _USES = (
     # A view has one set of options, and may be both read and inserted into.
     ("decode skip_missing chunks_per_task tasks", _BATCH),
     (_OF_WRITES, _BATCH | _WRITES),
+    ("create append_dim chunks chunk_bytes units", _BATCH | _WRITES),
+    ("replace_where", {WRITE}),
     ("stream restarted", _WRITES),
     ("batch", {WRITE}),
     ("from to starting_version starting_snapshot max_snapshots_per_trigger", _FEED),
@@ -65,7 +67,6 @@ VIEWS_ONLY = (
 )
 _STORAGE = "storage."
 _ELSEWHERE = {
-    "append_dim": "the data source cannot let arrays grow: resize them first, or use arraystore.spark.write_dataframe",
     "paths": "load one repository at a time, and name its arrays in the option 'arrays'",
     "location": VIEWS_ONLY,  # which Spark adds to those of CREATE TABLE
     "mode": "call .mode('append') or .mode('overwrite') on the writer",
@@ -154,6 +155,17 @@ class RawOptions:
         if not isinstance(parsed, dict) or not all(isinstance(each, str) and each for each in parsed.values()):
             raise _wrong(name, text, 'names, as in u,v or {"u": "u_ms", "v": "v_ms"}')
         return parsed
+
+    def sizes(self, name: str) -> tuple[int, ...] | dict[str, int] | None:
+        """Return an option that is a list of sizes >= 1, or a JSON object from names to sizes."""
+        text = self.text(name)
+        if text is None:
+            return None
+        parsed = self._json(name, text if text[:1] in ("[", "{") else f"[{text}]")
+        sizes = list(parsed.values()) if isinstance(parsed, dict) else parsed
+        if not isinstance(sizes, list) or not all(type(size) is int and size > 0 for size in sizes):
+            raise _wrong(name, text, 'integers >= 1, as in 24,100,100 or {"time": 24}')
+        return parsed if isinstance(parsed, dict) else tuple(sizes)
 
     def number_or_mapping(self, name: str) -> float | dict[str, float] | None:
         """Return an option that is a number, or a JSON object from names to numbers."""

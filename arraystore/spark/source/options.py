@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from arraystore.errors import InvalidInputError
+from arraystore.spark.creation.new_arrays import NewArrays
 from arraystore.spark.source.option_parsing import (
     CHANGES,
     LOOK,
@@ -93,6 +94,12 @@ class WriteOptions:
     """Number of the batch of the stream in a save of a DataFrame, which is then committed once."""
     restarted: bool
     """Whether a stream may begin anew under its id."""
+    create: NewArrays | None = None
+    """Choices for arrays that are created if they are missing; None if they must exist."""
+    append_dim: str | None = None
+    """Dimension along which arrays grow."""
+    replace_where: Mapping[str, Any] | None = None
+    """Region that the rows replace whole."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +190,27 @@ def write_options(raw: RawOptions, *, stream: bool) -> WriteOptions:
         raw.text("stream"),
         _batch(raw, stream=stream),
         bool(raw.flag("restarted")),
+        create=_create(raw),
+        append_dim=raw.text("append_dim"),
+        replace_where=raw.selection("replace_where"),
     )
+
+
+def _create(raw: RawOptions) -> NewArrays | None:
+    """Return the choices for arrays that are created."""
+    choices: dict[str, Any] = {
+        "chunks": None if raw.text("chunks") == "auto" else raw.sizes("chunks"),
+        "chunk_bytes": raw.count("chunk_bytes"),
+        "units": raw.names_or_mapping("units") or None,
+    }
+    choices = _without_none(choices)
+    if raw.flag("create"):
+        if isinstance(choices.get("units"), tuple):
+            raise InvalidInputError('option \'units\' must be JSON by name: {"time": "hours since 2000-01-01"}')
+        return NewArrays(**choices)
+    if choices:
+        raise InvalidInputError(f"options {sorted(choices)} are for arrays that are created: set 'create' to true")
+    return None
 
 
 def changes_options(raw: RawOptions) -> ChangesOptions:

@@ -19,6 +19,7 @@ from arraystore.errors import InvalidInputError
 from arraystore.spark.errors import marked_errors
 from arraystore.spark.reading.arrow_columns import arrow_schema
 from arraystore.spark.source.messages import handoff_in, outcomes_of, query_of
+from arraystore.spark.source.staged_write import StagedWrite
 from arraystore.spark.source.write import PreparedWrite, note_abort
 from arraystore.spark.streams.batches import Batch, commit_batch
 
@@ -32,7 +33,7 @@ _Writer: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.Dat
 class ArrowStreamWriter(_Writer):  # type: ignore[misc]
     """Saves a stream of Arrow batches, which Spark passes from 4.1 on."""
 
-    def __init__(self, prepared: PreparedWrite) -> None:
+    def __init__(self, prepared: PreparedWrite | StagedWrite) -> None:
         self._prepared = prepared
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -74,7 +75,7 @@ class ArrowStreamWriter(_Writer):  # type: ignore[misc]
 class RowStreamWriter(ArrowStreamWriter):
     """Saves a stream of rows, which is what Spark 4.0 passes."""
 
-    def __init__(self, prepared: PreparedWrite, schema: StructType) -> None:
+    def __init__(self, prepared: PreparedWrite | StagedWrite, schema: StructType) -> None:
         super().__init__(prepared)
         self._schema = schema
 

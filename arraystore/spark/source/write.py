@@ -21,9 +21,11 @@ from arraystore.spark.errors import marked_errors
 from arraystore.spark.fork_job import Attempt, Outcome, merge_outcomes, pickle_new_fork
 from arraystore.spark.source.messages import message_of, outcomes_of
 from arraystore.spark.source.options import RepositoryLocation, WriteOptions
+from arraystore.spark.source.staged_write import StagedWrite, prepare_staged
 from arraystore.spark.streams.batches import Batch, commit_batch, commit_repeatedly
-from arraystore.spark.writing.planning import plan_write
+from arraystore.spark.writing.planning import plan_write, with_region
 from arraystore.spark.writing.rejected_rows import rejected_rows_in
+from arraystore.spark.writing.replaced_region import Erasure, erase_here
 from arraystore.spark.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
@@ -62,14 +64,20 @@ class PreparedWrite:
         """Merge the changes of tasks, and return message and metadata for the commit."""
         rejected = rejected_rows_in([outcome.report for outcome in outcomes])
         self.plan.refuse(rejected)
-        merge_outcomes(session, outcomes, self.plan.arrays if self.overwrite else ())
+        region = self.plan.region
+        erased = (
+            ()
+            if region is None
+            else erase_here(session, Erasure.of(session, region, self.plan.arrays, self.plan.fills))
+        )
+        merge_outcomes(session, outcomes, self.plan.arrays if self.overwrite else (), erased)
         what = ", ".join("/" + path.strip("/") for path in self.plan.arrays)
         text = f"{'overwrite' if self.overwrite else 'write'} {what} with {rejected.rows:,} rows from Spark"
         message = text if self.options.message is None else self.options.message
         return message, {"spark.rows": rejected.rows, "spark.tasks": len(outcomes)}
 
 
-def prepare_write(options: WriteOptions, schema: StructType, overwrite: bool) -> PreparedWrite:
+def prepare_write(options: WriteOptions, schema: StructType, overwrite: bool) -> PreparedWrite | StagedWrite:
     """Plan a save."""
     session = options.location.repository().writable_session(options.branch)
     arguments = dict(options.arguments)
@@ -80,14 +88,28 @@ def prepare_write(options: WriteOptions, schema: StructType, overwrite: bool) ->
                 "leave it out, or save with mode 'append'"
             )
         arguments["partial"] = "fill"
+    if options.replace_where is not None:
+        return _replacing(session, options, schema)
+    if (staged := prepare_staged(session, options, schema, overwrite)) is not None:
+        return staged
     plan = plan_write(session, schema, options.path, dims=options.dims, **arguments)
     return PreparedWrite(options, plan, Attempt(pickle_new_fork(session), plan.work), hand_off(session), overwrite)
+
+
+def _replacing(session: Session, options: WriteOptions, schema: StructType) -> PreparedWrite:
+    """Plan a save whose rows replace a region."""
+    if options.create is not None or options.append_dim is not None:
+        raise InvalidInputError("option 'replace_where' replaces what there is: leave out 'create' and 'append_dim'")
+    plan = plan_write(session, schema, options.path, dims=options.dims, **options.arguments)
+    partial = options.arguments.get("partial", "merge")
+    plan = with_region(session, plan, options.dims, options.replace_where or {}, partial)
+    return PreparedWrite(options, plan, Attempt(pickle_new_fork(session), plan.work), hand_off(session), False)
 
 
 class ArrowRowWriter(DataSourceArrowWriter):
     """Saves a DataFrame in one commit."""
 
-    def __init__(self, prepared: PreparedWrite) -> None:
+    def __init__(self, prepared: PreparedWrite | StagedWrite) -> None:
         self._prepared = prepared
         self._job = uuid4().hex
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ from arraystore.spark.writing.target_arrays import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 Array = npt.NDArray[Any]
 AppendLabels = Sequence[Any] | npt.NDArray[Any] | int
@@ -57,8 +58,56 @@ class Growth:
     """New labels, in the type of the coordinate."""
 
 
+class RowLabels(Protocol):
+    """Rows whose labels are looked for."""
+
+    @property
+    def schema(self) -> StructType:
+        """Columns of the rows."""
+        ...
+
+    def labels(self, column: str) -> pa.Array:
+        """Return the distinct labels of a column."""
+        ...
+
+    def greatest(self, column: str) -> int | None:
+        """Return the greatest index of a column; None if there are no rows."""
+        ...
+
+    def label_type(self, column: str) -> pa.DataType:
+        """Return the type of labels."""
+        ...
+
+
+@dataclass(frozen=True)
+class FrameLabels:
+    """Labels of a DataFrame, which it is asked for."""
+
+    df: DataFrame
+
+    @property
+    def schema(self) -> StructType:
+        """Columns of the rows."""
+        return self.df.schema
+
+    def labels(self, column: str) -> pa.Array:
+        """Return the distinct labels of a column."""
+        frame = self.df.selectExpr(quoted(column)).distinct()
+        return _collect(frame, f"find new labels in {column}").column(0).combine_chunks()
+
+    def greatest(self, column: str) -> int | None:
+        """Return the greatest index of a column; None if there are no rows."""
+        frame = self.df.selectExpr(f"max({quoted(column)})")
+        greatest = _collect(frame, f"find the end of {column}").column(0)[0].as_py()
+        return None if greatest is None else int(greatest)
+
+    def label_type(self, column: str) -> pa.DataType:
+        """Return the type of labels."""
+        return self.df.selectExpr(quoted(column)).limit(0).toArrow().schema.field(0).type
+
+
 def find_growth(
-    df: DataFrame,
+    rows: RowLabels,
     session: Session,
     targets: Sequence[Target],
     dims: DimensionColumnNames | None,
@@ -77,12 +126,12 @@ def find_growth(
     before = int(first.array.shape[axis])
     arrays = _arrays(session, targets, dimension, before)
     if for_dimension(dimension, coords, "index") == "index":
-        after = max(before, _length(df, column, dimension, append_labels))
+        after = max(before, _length(rows, column, dimension, append_labels))
         _check_unlabelled(first.group, dimension, arrays, before, after)
         return Growth(dimension, arrays, before, after)
     values, attrs = read_coordinate(session.store, first.group, dimension, before)
-    axis_now = label_axis(df.schema, dimension, column, values, attrs, None)
-    labels = _new_labels(axis_now, _labels(df, axis_now, append_labels), values, attrs)
+    axis_now = label_axis(rows.schema, dimension, column, values, attrs, None)
+    labels = _new_labels(axis_now, _labels(rows, axis_now, append_labels), values, attrs)
     path = f"{first.group}/{dimension}".strip("/")
     return Growth(dimension, arrays, before, before + len(labels), path, labels)
 
@@ -115,30 +164,27 @@ def _arrays(session: Session, targets: Sequence[Target], dimension: str, length:
     return tuple(arrays)
 
 
-def _length(df: DataFrame, column: str, dimension: str, append_labels: AppendLabels | None) -> int:
+def _length(rows: RowLabels, column: str, dimension: str, append_labels: AppendLabels | None) -> int:
     """Return the length that includes all indices of a column."""
     if append_labels is not None:
         if not isinstance(append_labels, int | np.integer):
             raise InvalidInputError("append_labels with coords='index' must be an integer, the new length")
         return int(append_labels)
-    kind = column_kind(df.schema, column, f"dimension {dimension!r}")
+    kind = column_kind(rows.schema, column, f"dimension {dimension!r}")
     if kind not in INTEGERS:
         return 0  # its type is checked with the columns
-    frame = df.selectExpr(f"max({quoted(column)})")
-    greatest = _collect(frame, f"find the end of {dimension}").column(0)[0].as_py()
-    return 0 if greatest is None else int(greatest) + 1
+    greatest = rows.greatest(column)
+    return 0 if greatest is None else greatest + 1
 
 
-def _labels(df: DataFrame, axis: Axis, append_labels: AppendLabels | None) -> pa.Array:
+def _labels(rows: RowLabels, axis: Axis, append_labels: AppendLabels | None) -> pa.Array:
     """Return the distinct labels of rows as an Arrow array."""
-    frame = df.selectExpr(quoted(axis.column))
     if append_labels is None:
-        labels = _collect(frame.distinct(), f"find new labels in {axis.column}").column(0).combine_chunks()
+        labels = rows.labels(axis.column)
     elif isinstance(append_labels, int | np.integer):
         raise InvalidInputError("append_labels with coords='label' must be labels, not a length")
     else:
-        wanted = frame.limit(0).toArrow().schema.field(0).type
-        labels = _typed_labels(axis, append_labels, wanted)
+        labels = _typed_labels(axis, append_labels, rows.label_type(axis.column))
     return labels.drop_null().unique()
 
 

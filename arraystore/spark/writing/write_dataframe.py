@@ -15,7 +15,7 @@ from arraystore.spark.creation.create import create_missing, reserved_values
 from arraystore.spark.creation.new_arrays import CreatedArray, NewArrays, new_arrays
 from arraystore.spark.fork_job import Outcome, merge_outcomes, report_of, run_fork_job
 from arraystore.spark.report import Progress, WriteReport
-from arraystore.spark.writing.append_growth import AppendLabels, find_growth, grow
+from arraystore.spark.writing.append_growth import AppendLabels, FrameLabels, find_growth, grow
 from arraystore.spark.writing.axes import Tolerance
 from arraystore.spark.writing.columns import quoted
 from arraystore.spark.writing.planning import (
@@ -180,7 +180,7 @@ def write_dataframe(
                 if value is None and values is None:
                     value = plan.values[0].column
                 targets = find_targets(session.store, path, value, values)
-                growth = find_growth(df, session, targets, dims, coords, append_dim, append_labels)
+                growth = find_growth(FrameLabels(df), session, targets, dims, coords, append_dim, append_labels)
                 stack.enter_context(grow(session, growth))
                 plan = planned()
         elif append_labels is not None:

@@ -1,0 +1,172 @@
+"""Saving a DataFrame whose rows decide what arrays there are: arrays are created, or grow along a dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from arraystore._session.handoff import SessionHandoff, hand_off
+from arraystore._session.rearrange import DELETE
+from arraystore._session.session import Session
+from arraystore.spark.creation.create import MissingArrays, created, find_coordinates, find_missing, reserved_values
+from arraystore.spark.creation.new_arrays import MOST_LABELS
+from arraystore.spark.fork_job import Attempt, Outcome, pickle_new_fork
+from arraystore.spark.source.messages import message_of
+from arraystore.spark.source.options import WriteOptions
+from arraystore.spark.source.staged_rows import StagedRows, StageRows
+from arraystore.spark.writing.append_growth import find_growth, grow
+from arraystore.spark.writing.planning import dimension_columns, plan_write
+from arraystore.spark.writing.rejected_rows import rejected_rows_in
+from arraystore.spark.writing.target_arrays import find_targets
+from arraystore.spark.writing.write_plan import WritePlan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+_BUDGET = 256 << 20
+"""Bytes of open chunks in the process that commits."""
+
+
+@dataclass(frozen=True)
+class StagedWrite:
+    """Plan of a save whose rows are written by the commit."""
+
+    options: WriteOptions
+    schema: StructType
+    attempt: Attempt
+    """Work of a task, which stores rows."""
+    handoff: SessionHandoff
+    scanned: tuple[tuple[str, ...], int]
+    """Columns whose labels are found, and how many of them hold labels."""
+    overwrite: bool
+
+    def run(self, batches: Iterator[pa.RecordBatch], query: str | None = None) -> WriterCommitMessage:
+        """Store the rows of one task."""
+        return message_of(self.attempt.outcome(iter(batches)), self.handoff, query)
+
+    def merge(self, session: Session, outcomes: Sequence[Outcome]) -> tuple[str, dict[str, Any]]:
+        """Create or grow the arrays, write the rows, and return message and metadata for the commit."""
+        staged = StagedRows.of(session.context, [outcome.report for outcome in outcomes])
+        found = staged.find_labels(*self.scanned, _most(self.options)) if staged.rows else {}
+        rows = 0
+        with ExitStack() as stack:
+            if not staged.rows or not self._make(session, stack, found):
+                return "write no rows from Spark", {}
+            plan = self._plan(session)
+            rows = self._write(session, plan, staged)
+        what = ", ".join("/" + path for path in plan.arrays)
+        text = f"{'overwrite' if self.overwrite else 'write'} {what} with {rows:,} rows from Spark"
+        message = text if self.options.message is None else self.options.message
+        return message, {"spark.rows": rows, "spark.tasks": len(outcomes)}
+
+    def _make(self, session: Session, stack: ExitStack, found: Mapping[str, pa.Array]) -> bool:
+        """Create missing arrays and let them grow; return whether there are labels for that."""
+        options = self.options
+        missing = missing_arrays(session, self.schema, options)
+        if missing is not None and options.create is not None:
+            coordinates = find_coordinates(missing, self.schema, options.create, lambda *_: found)
+            if coordinates.keys() | missing.sizes.keys() < missing.dims.keys():
+                return False
+            stack.enter_context(created(session, missing, options.create, coordinates, options.append_dim))
+        if options.append_dim is not None:
+            with session.hierarchy.untracked():
+                arguments = options.arguments
+                targets = find_targets(session.store, options.path, arguments.get("value"), arguments.get("values"))
+                rows = StagedLabels(self.schema, found)
+                growth = find_growth(
+                    rows, session, targets, options.dims, arguments.get("coords", "index"), options.append_dim, None
+                )
+                stack.enter_context(grow(session, growth))
+        return True
+
+    def _plan(self, session: Session) -> WritePlan:
+        plan = plan_of(session, self.schema, self.options)
+        if self.options.create is not None:
+            plan = replace(plan, reserved=reserved_values(session, plan.arrays))
+        return replace(plan, policy=replace(plan.policy, budget=_BUDGET, fill=plan.policy.fill or self.overwrite))
+
+    def _write(self, session: Session, plan: WritePlan, staged: StagedRows) -> int:
+        """Write the rows through a fork, merge it, and return their number."""
+        fork = session.fork()
+        try:
+            rejected = rejected_rows_in([plan.work(fork, staged.batches())])
+            plan.refuse(rejected)
+            for path in plan.arrays if self.overwrite else ():
+                session.reindex_array(path, lambda _: DELETE, vectorized=True)
+            session.merge(fork, on_overlap="last" if self.overwrite else "error")
+        except BaseException:
+            session.abandon(fork)
+            raise
+        return rejected.rows
+
+
+@dataclass(frozen=True)
+class StagedLabels:
+    """Labels of stored rows, as `find_growth` asks for them."""
+
+    schema: StructType
+    found: Mapping[str, pa.Array]
+
+    def labels(self, column: str) -> pa.Array:
+        """Return the distinct labels of a column."""
+        return self.found[column]
+
+    def greatest(self, column: str) -> int | None:
+        """Return the greatest index of a column; None if there are no rows."""
+        return max((int(value) for value in self.found[column].to_pylist()), default=None)
+
+    def label_type(self, column: str) -> pa.DataType:
+        """Return the type of labels."""
+        return self.found[column].type
+
+
+def prepare_staged(session: Session, options: WriteOptions, schema: StructType, overwrite: bool) -> StagedWrite | None:
+    """Plan a save whose rows are written by the commit; None if all arrays exist and none can grow."""
+    missing = missing_arrays(session, schema, options)
+    if missing is None and options.append_dim is None:
+        return None
+    if missing is None:
+        plan = plan_of(session, schema, options)
+        (target,) = find_targets(session.store, plan.arrays[0], "", None)
+        dims = dict(dimension_columns(target, options.dims))
+        columns = [*dims.values(), *(value.column for value in plan.values)]
+        new = {}
+    else:
+        dims = dict(missing.dims)
+        columns = [*dims.values(), *missing.columns.values()]
+        new = {name: column for name, column in dims.items() if name not in missing.sizes}
+    if options.append_dim in dims:
+        new[str(options.append_dim)] = dims[str(options.append_dim)]
+    coords = options.arguments.get("coords", "index")
+    how = {name: coords.get(name, "index") if isinstance(coords, Mapping) else coords for name in new}
+    labelled = tuple(column for name, column in new.items() if how[name] == "label")
+    indexed = tuple(column for name, column in new.items() if how[name] == "index")
+    work = StageRows(tuple(dict.fromkeys(columns)), labelled, indexed, _most(options))
+    attempt = Attempt(pickle_new_fork(session), work)
+    scanned = (*labelled, *indexed), len(labelled)
+    return StagedWrite(options, schema, attempt, hand_off(session), scanned, overwrite)
+
+
+def missing_arrays(session: Session, schema: StructType, options: WriteOptions) -> MissingArrays | None:
+    """Return the arrays that a save creates; None if they exist, or if it may not."""
+    if options.create is None:
+        return None
+    arguments = options.arguments
+    return find_missing(
+        session, schema, options.path, options.create, dims=options.dims, value=arguments.get("value"),
+        values=arguments.get("values"), coords=arguments.get("coords", "index"),
+    )  # fmt: skip
+
+
+def plan_of(session: Session, schema: StructType, options: WriteOptions) -> WritePlan:
+    """Return the plan of a write into arrays that exist."""
+    return plan_write(session, schema, options.path, dims=options.dims, **options.arguments)
+
+
+def _most(options: WriteOptions) -> int:
+    return MOST_LABELS if options.create is None else options.create.most_labels
