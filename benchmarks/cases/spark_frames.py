@@ -101,8 +101,8 @@ def run(setup: Setup) -> CaseResult:
     header = ["contender / rows", "median, CPU s", "least to greatest, CPU s", "rate"]
     result.tables.append(Table("CPU seconds of driver, virtual machine and workers", header, rows))
     result.notes.append(
-        "CPU seconds of all processes together, in turns, warm; ratios are medians of the ratios within each round. The "
-        "frame is made anew in each run, for all contenders alike. Parquet gets the rows of a chunk in one file, which "
-        "is the shuffle that an array needs, and no commit."
+        "CPU seconds of all processes together, in turns, warm; ratios are medians of the ratios within each round. "
+        "The frame is made anew in each run, for all contenders alike. Parquet gets the rows of a chunk in one file, "
+        "which is the shuffle that an array needs, and no commit."
     )
     return result

@@ -64,6 +64,14 @@ def test_a_save_of_bad_or_no_rows_makes_nothing(spark: SparkSession, path: str, 
     assert messages(repo) == []
 
 
+def test_no_rows_overwrite_what_there_was(spark: SparkSession, path: str, repo: Repository) -> None:
+    save(days(spark, 0), path, append_dim="day")
+    save(days(spark, 0).where("t2m < 0"), path, mode="overwrite", append_dim="day")
+    assert np.isnan(read_array(repo, "obs/t2m")).all()
+    save(days(spark, 1), path, mode="overwrite", append_dim="day")
+    assert np.array_equal(read_array(repo, "obs/t2m"), [[np.nan] * 3, *values(1)], equal_nan=True)
+
+
 def test_a_stream_makes_arrays_and_lets_them_grow(
     spark: SparkSession, path: str, repo: Repository, tmp_path: Path
 ) -> None:

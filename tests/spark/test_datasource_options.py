@@ -218,7 +218,8 @@ def test_a_load_that_cannot_be_is_refused_in_a_sentence_that_says_why(options: d
         ({"dims": "t", "array": "t", "value": "v", "tolerance": "wide"}, "option 'tolerance' is not JSON"),
         ({"dims": "t", "array": "t", "value": "v", "tolerance": "true"}, "a number for each dimension"),
         ({"dims": "t", "values": '{"u": 1}'}, "must be names"),
-        ({"dims": "t", "array": "t", "append_dim": "t"}, "resize them first"),
+        ({"dims": "t", "array": "t", "value": "v", "chunks": "4"}, "set 'create' to true"),
+        ({"dims": "t", "array": "t", "value": "v", "create": "true", "chunks": "4,0"}, "must be integers >= 1"),
         ({"dims": "t", "array": "t", "mode": "append"}, ".mode('append')"),
     ],
 )

@@ -53,16 +53,25 @@ class StagedWrite:
         """Create or grow the arrays, write the rows, and return message and metadata for the commit."""
         staged = StagedRows.of(session.context, [outcome.report for outcome in outcomes])
         found = staged.find_labels(*self.scanned, _most(self.options)) if staged.rows else {}
-        rows = 0
         with ExitStack() as stack:
             if not staged.rows or not self._make(session, stack, found):
-                return "write no rows from Spark", {}
+                self._empty(session)
+                return self.options.message or "write no rows from Spark", {
+                    "spark.rows": 0,
+                    "spark.tasks": len(outcomes),
+                }
             plan = self._plan(session)
             rows = self._write(session, plan, staged)
         what = ", ".join("/" + path for path in plan.arrays)
         text = f"{'overwrite' if self.overwrite else 'write'} {what} with {rows:,} rows from Spark"
         message = text if self.options.message is None else self.options.message
         return message, {"spark.rows": rows, "spark.tasks": len(outcomes)}
+
+    def _empty(self, session: Session) -> None:
+        """Delete earlier values if they are overwritten by no rows."""
+        if self.overwrite and missing_arrays(session, self.schema, self.options) is None:
+            for path in plan_of(session, self.schema, self.options).arrays:
+                session.reindex_array(path, lambda _: DELETE, vectorized=True)
 
     def _make(self, session: Session, stack: ExitStack, found: Mapping[str, pa.Array]) -> bool:
         """Create missing arrays and let them grow; return whether there are labels for that."""
