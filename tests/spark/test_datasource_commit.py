@@ -18,9 +18,8 @@ from arraystore.spark.fork_job import merge_outcomes, pickle_new_fork
 from arraystore.spark.packing import pack
 from arraystore.spark.source.messages import TaskMessage, handoff_in, message_of, outcomes_of, query_of
 from arraystore.spark.source.options import RepositoryLocation
-from arraystore.spark.source.stream import commit_stream_batch
 from arraystore.spark.source.write import commit_job
-from arraystore.spark.streams.batches import Batch
+from arraystore.spark.streams.batches import Batch, commit_batch
 from arraystore.spark.streams.progress import last_batch
 from tests.spark.support import messages, read_array
 
@@ -193,7 +192,7 @@ def test_a_commit_whose_answer_gets_lost_is_asked_again(repo: Repository, monkey
 def stream_batch(repo: Repository, planned: Planned, sent: list[TaskMessage], batch: int) -> None:
     session = handoff_in(sent, repo.context, "main").open()
     merge_outcomes(session, outcomes_of(sent))
-    commit_stream_batch(session, repo, Batch("s", batch, "query-1"), "batch", {"spark.rows": 6})
+    commit_batch(session, repo, Batch("s", batch, "query-1"), "batch", {"spark.rows": 6})
 
 
 def test_a_batch_of_a_stream_is_committed_with_its_number(repo: Repository):
