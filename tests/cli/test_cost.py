@@ -15,12 +15,13 @@ import pytest
 import zarr
 
 from arraystore import ConflictDetector, Repository, RepositoryConfig, in_memory_storage
+from arraystore._maintenance.verification.statistics import CommitRate, PackStatistics, RepositoryStatistics
 from arraystore.cli.cost import requests as figures
 from arraystore.cli.cost.command import _KNOWN
 from arraystore.cli.cost.estimate import DAYS, estimate
 from arraystore.cli.cost.prices import Prices, known_prices
 from arraystore.cli.cost.requests import Requests
-from arraystore.cli.cost.workload import Workload
+from arraystore.cli.cost.workload import Workload, observed
 from arraystore.errors import InvalidInputError
 from arraystore.storage import CountingStorage, Counts
 from tests.cli import cost_page
@@ -270,13 +271,27 @@ def test_a_repository_tells_its_own_workload(cli: Cli, made: Made) -> None:
     statistics = made.open().statistics()
     found = cli("cost", made.url, "--json").json["workload"]
     assert found["size"] == statistics.total_bytes
-    assert found["commits_per_day"] == (statistics.rate.per_day or 0)
+    assert found["commits_per_day"] == len(made.snapshots)  # made within seconds, which is no rate of a day
     stored = sum(each.native_bytes + each.inlined_bytes for each in statistics.arrays)
     assert found["chunk_size"] == stored / sum(each.chunks for each in statistics.arrays)
     assert cli("cost", made.url, "--commits-per-day", 5, "--json").json["workload"]["commits_per_day"] == 5
     before = made.files()
     cli("cost", made.url)
     assert made.files() == before
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [
+        (CommitRate(5, 5, 5, 9_000.0), 5),
+        (CommitRate(5, 1, 2, 0.5), 0.5),
+        (CommitRate(256, 256, 256, 9_000.0), 9_000),
+        (CommitRate(1, 1, 1, None), 1),
+    ],
+)
+def test_a_history_of_less_than_a_day_is_not_extrapolated(rate: CommitRate, expected: float) -> None:
+    packs = PackStatistics(0, 0, 0, 0, ())
+    assert observed(RepositoryStatistics("main", {}, (), (), packs, rate)).commits_per_day == expected
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from arraystore._format.record import Rewrite, Transaction
 from arraystore._format.references import DELETED, INLINE, VIRTUAL
 from arraystore._format.refs import Hint
 from arraystore._format.types import Int64s
-from arraystore._log.ancestry import ancestry
+from arraystore._log.ancestry import ancestry, rows_of_records
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import Tip, load_tip, passed_between
 from arraystore._log.state import SnapshotState, StateBuilder
@@ -284,11 +284,12 @@ class _Snapshots:
     async def of(self, tip: Tip, rows: Sequence[SnapshotRow]) -> list[SnapshotStatistics]:
         """Return statistics of snapshots, newest first, without those of other logs and expired ones."""
         life = tip.state.life
+        begin = max(life.start, life.expired) + 1
         # An amended snapshot is in the log, too; that one is not listed.
-        wanted = {row.id: row for row in rows if max(life.start, life.expired) < row.sequence <= tip.state.sequence}
+        wanted = {row.id: row for row in rows if begin <= row.sequence <= tip.state.sequence}
         if not wanted:
             return []
-        first = min(row.sequence for row in wanted.values())
+        first = await self._record_of(min(wanted.values(), key=lambda row: row.sequence), begin)
         checkpoint = tip.state.checkpoint
         hint = None if checkpoint is None or checkpoint.sequence >= first else Hint(checkpoint.sequence, checkpoint.id)
         state = (await load_tip(self._log, hint, at=first - 1)).state
@@ -315,6 +316,13 @@ class _Snapshots:
                         unique = await self._unique(item, layers)
                         snapshots.append(SnapshotStatistics(id_to_text(item.id), item.time, unique, shared))
         return snapshots[::-1]
+
+    async def _record_of(self, row: SnapshotRow, begin: int) -> int:
+        """Return a record at or before the commit of a snapshot: the row of a tip may have that of a later fence."""
+        first, end, step = row.sequence, row.sequence, 8
+        while first > begin and all(each.id != row.id for each in await rows_of_records(self._log, first, end)):
+            first, end, step = max(begin, first - step), first - 1, 8 * step
+        return first
 
     async def _of_nodes(self, builder: StateBuilder, identifiers: Iterable[NodeId]) -> int:
         """Return the bytes of chunks that the layers of some nodes reference."""

@@ -109,10 +109,10 @@ def cost(
 
 
 def _observed(url: str) -> tuple[Workload, RepositoryConfig]:
-    from arraystore.cli.cost.workload import observed
+    from arraystore.cli.cost.workload import SNAPSHOTS_EXAMINED, observed
 
     repository = open_repository(url)
-    return observed(repository.statistics()), repository.config
+    return observed(repository.statistics(limit=SNAPSHOTS_EXAMINED)), repository.config
 
 
 def _print(result: Estimate) -> None:

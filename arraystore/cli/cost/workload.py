@@ -12,7 +12,7 @@ from arraystore.cli.sizes import parse_size
 from arraystore.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from arraystore._maintenance.verification.statistics import RepositoryStatistics
+    from arraystore._maintenance.verification.statistics import CommitRate, RepositoryStatistics
 
 MiB = 1 << 20
 _SIZES = ("size", "chunk_size")
@@ -101,8 +101,11 @@ def _bytes(name: str, value: Any) -> Any:
     return parse_size(value, option=name) if name in _SIZES and isinstance(value, str) else value
 
 
+SNAPSHOTS_EXAMINED = 256
+
+
 def observed(statistics: RepositoryStatistics) -> Workload:
-    """Return the workload of a branch, as far as the statistics of its repository tell."""
+    """Return the workload of a branch, as far as statistics of its newest `SNAPSHOTS_EXAMINED` snapshots tell."""
     arrays = statistics.arrays
     chunks = sum(each.chunks for each in arrays)
     stored = sum(each.native_bytes + each.inlined_bytes for each in arrays)
@@ -112,9 +115,15 @@ def observed(statistics: RepositoryStatistics) -> Workload:
     return Workload(
         size=float(statistics.total_bytes),
         chunk_size=chunk_size,
-        commits_per_day=statistics.rate.per_day or 0.0,
+        commits_per_day=_commits_per_day(statistics.rate),
         chunks_per_commit=mean / chunk_size,
     )
+
+
+def _commits_per_day(rate: CommitRate) -> float:
+    if rate.last_day == rate.snapshots < SNAPSHOTS_EXAMINED:
+        return float(rate.snapshots)  # all there is was made within a day: no rate yet
+    return rate.per_day or 0.0
 
 
 def packs_per_commit(workload: Workload, config: RepositoryConfig) -> tuple[float, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import numpy as np
 import pytest
 import zarr
@@ -57,6 +59,21 @@ def test_snapshots_tell_what_they_brought_in_and_what_they_share() -> None:
     assert 320 <= second.unique_bytes < 640
     assert [each.id for each in repository.statistics(limit=1).snapshots] == [newest]
     assert repository.statistics(limit=0).snapshots == ()
+
+
+@pytest.mark.parametrize("limit", [1, 2, 10])
+def test_the_newest_snapshot_is_there_when_the_newest_record_is_no_commit(limit: int) -> None:
+    repository = _written(10)
+    repository.garbage_collect(datetime.now(UTC))
+    (before,) = repository.statistics(limit=limit).snapshots
+    assert before.unique_bytes >= 640
+    session = repository.writable_session("main")
+    zarr.open_array(session.store, path="a", mode="r+")[20:25] = 2
+    newest = session.commit("more")
+    repository.garbage_collect(datetime.now(UTC))
+    repository.garbage_collect(datetime.now(UTC))
+    found = repository.statistics(limit=limit).snapshots
+    assert [each.id for each in found] == [newest, before.id][:limit]
 
 
 def test_sums_of_what_snapshots_brought_in_are_the_packs() -> None:
