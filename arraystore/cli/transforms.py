@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arraystore.cli.console import print_result
-from arraystore.cli.ingest import Master
+from arraystore.cli.engine import EngineName, Master, On, open_engine
 from arraystore.cli.options import Authorize, Branch, DryRun, Json, Message, Url
 from arraystore.cli.progress import progress_bar
 from arraystore.cli.resolve import open_repository
@@ -19,13 +19,11 @@ from arraystore.errors import InvalidInputError
 if TYPE_CHECKING:
     from arraystore import Session
     from arraystore.transforms import TransformReport
-    from arraystore.transforms.engines import EngineOption
 
 ArrayPath = Annotated[str, typer.Argument(metavar="ARRAY", help="Path of the array.")]
 Result = Annotated[str, typer.Argument(metavar="RESULT", help="Path of the result.")]
 Memory = Annotated[str, typer.Option("--memory", metavar="SIZE", help="Most bytes of values that a task may hold.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing node.")]
-Spark = Annotated[bool, typer.Option("--spark", help="Run on Spark; in threads of this process otherwise.")]
 Factors = Annotated[
     str | None, typer.Option("--factors", metavar="DIM=N,…", help="Cells of a window by dimension, e.g. y=2,x=2.")
 ]
@@ -53,7 +51,7 @@ def rechunk(
     overwrite: Overwrite = False,
     restart: Annotated[bool, typer.Option("--restart", help="Begin anew instead of resuming.")] = False,
     message: Message = None,
-    spark: Spark = False,
+    engine: On = EngineName.threads,
     master: Master = None,
     authorize: Authorize = None,
     dry_run: DryRun = False,
@@ -68,15 +66,15 @@ def rechunk(
 
     repository = open_repository(url, authorize)
     sides, outer = _sides(chunks, "--chunks"), None if shards is None else _sides(shards, "--shards")
-    size, engine = parse_size(memory, option="--memory"), _engine(spark, master)
+    size, workers = parse_size(memory, option="--memory"), open_engine(engine, master)
     if dry_run:
-        plan = plan_rechunk(repository, array, sides, branch=branch, shards=outer, memory=size, engine=engine)
+        plan = plan_rechunk(repository, array, sides, branch=branch, shards=outer, memory=size, engine=workers)
         print_result(as_json, str(plan), plan=plan)
         return
     with progress_bar("Copying") as progress:
         report = copy(
             repository, array, sides, branch=branch, target=target, shards=outer, memory=size, overwrite=overwrite,
-            message=message, engine=engine, restart=restart, progress=progress,
+            message=message, engine=workers, restart=restart, progress=progress,
         )  # fmt: skip
     if report.snapshot_id is None:
         text = f"{array} has these chunks already; nothing was committed."
@@ -117,7 +115,7 @@ def transform(
     memory: Memory = "256MiB",
     overwrite: Overwrite = False,
     message: Message = None,
-    spark: Spark = False,
+    engine: On = EngineName.threads,
     master: Master = None,
     authorize: Authorize = None,
     dry_run: DryRun = False,
@@ -134,7 +132,7 @@ def transform(
     if dry_run:
         _print_plan(session, array, result, function, _names(dims), _counts(factors, "--factors"), size, as_json)
         return
-    options: dict[str, Any] = {"memory": size, "engine": _engine(spark, master)}
+    options: dict[str, Any] = {"memory": size, "engine": open_engine(engine, master)}
     with progress_bar("Computing") as progress:
         report = _transform(
             session, array, result, function, _names(dims), _counts(factors, "--factors"), _numbers(quantiles),
@@ -221,7 +219,7 @@ def pyramid(
     memory: Memory = "256MiB",
     overwrite: Overwrite = False,
     message: Message = None,
-    spark: Spark = False,
+    engine: On = EngineName.threads,
     master: Master = None,
     authorize: Authorize = None,
     dry_run: DryRun = False,
@@ -244,7 +242,7 @@ def pyramid(
     with progress_bar("Computing") as progress:
         report = build_pyramid(
             session, array, windows, levels=levels, function=function, overwrite=overwrite,
-            memory=parse_size(memory, option="--memory"), engine=_engine(spark, master), progress=progress,
+            memory=parse_size(memory, option="--memory"), engine=open_engine(engine, master), progress=progress,
         )  # fmt: skip
         snapshot = session.commit(message or f"Build a pyramid of {array}", rebase_with=ConflictDetector())
     text = "\n".join([*map(str, report.reports), f"Committed snapshot {snapshot}."])
@@ -252,14 +250,6 @@ def pyramid(
 
 
 # -- options ----------------------------------------------------------------------------------------------------
-
-
-def _engine(spark: bool, master: str | None) -> EngineOption:
-    if not spark and master is None:
-        return "threads"
-    from arraystore.spark import engine, start_session
-
-    return engine(start_session(master))
 
 
 def _sides(text: str, option: str) -> dict[str, int] | tuple[int, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from arraystore._runtime.engine import Engine
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
@@ -54,8 +55,8 @@ class TransformEngine(Protocol):
         ...
 
 
-EngineOption: TypeAlias = TransformEngine | Literal["threads", "spark"]
-"""Names of engines, and engines."""
+EngineOption: TypeAlias = TransformEngine | Engine | Literal["threads", "spark"]
+"""Names of engines, and engines; that of maintenance on Spark runs transforms, too."""
 
 
 def transform_engine(engine: EngineOption) -> TransformEngine:

@@ -240,11 +240,19 @@ class _Run:
         """Copy what is left to copy, and save each batch on the branch of the job."""
         try:
             if not self._state.begun:
-                self._save(self._create(), self._state)
+                self._begin()
             for number in range(self._state.stage, len(self.plan.stages)):
                 self._copy_stage(number)
         except (ConflictError, RefNotFoundError) as error:
             error.add_note(f"another process seems to run the same rechunking, on branch {self._job.work_branch!r}")
+            raise
+
+    def _begin(self) -> None:
+        """Make the first commit of the branch, or leave no branch behind."""
+        try:
+            self._save(self._create(), self._state)
+        except Exception:
+            self._repo.delete_branch(self._job.work_branch, from_snapshot_id=self._state.base)
             raise
 
     def _create(self) -> Session:
