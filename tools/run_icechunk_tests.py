@@ -32,7 +32,7 @@ from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = Path(__file__).with_name("icechunk_tests.toml")
-SECONDS_PER_FILE = 900
+SECONDS_PER_FILE = 1800
 _SHARDS = "8"
 """Part of the examples that Icechunk generates in its own runs: one of so many parts."""
 

@@ -8,6 +8,7 @@ from arraystore._chunks.virtual_chunk_container import VirtualChunkContainer
 from arraystore._config import RepositoryConfig
 from arraystore._log.status import FLAGS
 from arraystore._repository.repository import Repository
+from arraystore.errors import InvalidInputError
 
 if TYPE_CHECKING:
     import icechunk
@@ -50,7 +51,17 @@ async def _copy_containers(theirs: icechunk.Repository, ours: Repository) -> Non
 
 
 def _container(prefix: str, store: Any) -> VirtualChunkContainer | None:
-    """Return a container, without credentials as in Icechunk; None for memory, which is gone."""
+    """Return a container, without credentials as in Icechunk; None where there is none of the kind here.
+
+    That is memory, which is gone, and names such as ``az``, which Icechunk 1 has saved by itself.
+    """
+    try:
+        return _same_container(prefix, store)
+    except InvalidInputError:
+        return None
+
+
+def _same_container(prefix: str, store: Any) -> VirtualChunkContainer | None:
     folder = prefix if prefix.endswith("/") else prefix + "/"
     kind = type(store).__name__
     options: Any = getattr(store, "_0", None)

@@ -26,6 +26,7 @@ class DiscardingStorage(Storage):
         self._inner = inner
         self._written = MemoryStorage()
         self.cheap_probes = inner.cheap_probes
+        self.listing_lag = inner.listing_lag
 
     @property
     def location(self) -> str:
