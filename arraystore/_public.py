@@ -15,7 +15,7 @@ if not TYPE_CHECKING:
             "arraystore._chunks.virtual_checksums": "FROM_SOURCE FromSource",
             "arraystore._chunks.virtual_chunk_container": "VirtualChunkContainer",
             "arraystore._commit.solvers": "BasicConflictSolver ConflictDetector ConflictSolver Solution Versions",
-            "arraystore._config": "RepositoryConfig",
+            "arraystore._context.config": "RepositoryConfig",
             "arraystore._conflicts": "Conflict ConflictType VersionSelection",
             "arraystore._history.diff": "Diff",
             "arraystore._history.graph": "AncestryGraph",
@@ -62,8 +62,8 @@ else:  # the reference pages take what stands under a plain TYPE_CHECKING for no
     from arraystore._chunks.virtual_checksums import FROM_SOURCE, FromSource
     from arraystore._chunks.virtual_chunk_container import VirtualChunkContainer
     from arraystore._commit.solvers import BasicConflictSolver, ConflictDetector, ConflictSolver, Solution, Versions
-    from arraystore._config import RepositoryConfig
     from arraystore._conflicts import Conflict, ConflictType, VersionSelection
+    from arraystore._context.config import RepositoryConfig
     from arraystore._history.diff import Diff
     from arraystore._history.graph import AncestryGraph
     from arraystore._history.operations_log import Update, UpdateType

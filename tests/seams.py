@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from arraystore import Repository, Session
 from arraystore._commit.prepared import Prepared
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore.storage import ObstoreStorage
 from arraystore.storage.bucket_client import BucketClient
 

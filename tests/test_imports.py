@@ -34,7 +34,7 @@ _chunks.manifest_cache _chunks.pack_writer _chunks.packed_run _chunks.reader _ch
 _chunks.virtual_checksums _chunks.virtual_chunk_container _chunks.virtual_containers
 _commit.batch _commit.group_commit _commit.note _commit.prepare _commit.prepared _commit.rebase_request
 _commit.rebase_step _commit.request
-_config _context _environment
+_context.config _context.context _environment
 _forks.ledger _forks.merged
 _format.box _format.columns _format.digest _format.envelope _format.ids _format.layer _format.layer_bounds
 _format.layer_table _format.lifecycle _format.locations _format.manifest _format.msgpack_limits _format.node
@@ -86,7 +86,7 @@ def test_a_first_commit_loads_what_a_session_needs_and_no_more() -> None:
 COMPILED = {
     "_chunks.cache_usage": {"CacheStats"},
     "_chunks.virtual_chunk_container": {"VirtualChunkContainer"},
-    "_config": {"RepositoryConfig"},
+    "_context.config": {"RepositoryConfig"},
     "_format.layer": {"Attachment"},
     "_log.status": {"FeatureFlag", "RepoStatus"},
     "storage.cache_usage": {"CacheUsage"},

@@ -8,7 +8,7 @@ from arraystore._commit.prepare import upload
 from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_request import check_recorded
 from arraystore._commit.rebase_step import admission_error
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.envelope import bind_object
 from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
 from arraystore._format.snapshot import checkpoint_key

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import ID_CHARS, SnapshotId, id_time, is_id_text
 from arraystore._format.record import decode_note

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from arraystore._changes.change_set import ChangeSet
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.ids import SnapshotId, id_from_text, id_to_text
 from arraystore._history.pinning import check_kept
 from arraystore._log.state import SnapshotState, empty_state

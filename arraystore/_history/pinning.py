@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from arraystore._commit.prepare import upload
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.ids import CheckpointId, id_to_text
 from arraystore._format.lifecycle import Origin, Reset
 from arraystore._format.repository_log import RepositoryTable

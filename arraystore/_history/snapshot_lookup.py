@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.ids import SnapshotId, id_to_text
 from arraystore._format.repository_log import FIRST_BRANCH
 from arraystore._history.detached_snapshots import read_detached

@@ -17,7 +17,7 @@ from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.layer_lookup import references_at
 from arraystore._commit.rebase_changes import put_nodes, put_references
 from arraystore._conflicts import Conflict, ConflictType
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.box import bounding_box
 from arraystore._format.ids import NodeId
 from arraystore._format.node import Documents, Node, NodeKind, node_key

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from arraystore._chunks.cache_usage import CacheStats
-from arraystore._config import RepositoryConfig
-from arraystore._context import Context
+from arraystore._context.config import RepositoryConfig
+from arraystore._context.context import Context
 from arraystore._format.ids import id_to_text
 from arraystore._format.refs import RepositoryInfo
 from arraystore.storage.protocol import Storage

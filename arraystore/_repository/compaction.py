@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from arraystore._commit.solvers import ConflictDetector
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._log.loading import Tip
 from arraystore._maintenance.collection.summary import Progress
 from arraystore._maintenance.compact import Budget, CompactionSummary, fold_all

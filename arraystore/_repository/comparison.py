@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import SnapshotId
 from arraystore._format.repository_log import FIRST_BRANCH, Tag

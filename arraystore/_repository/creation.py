@@ -10,8 +10,8 @@ from typing import Any
 
 from arraystore._chunks.virtual_chunk_container import ContainerAccess
 from arraystore._chunks.virtual_containers import VirtualContainers
-from arraystore._config import RepositoryConfig
-from arraystore._context import Context
+from arraystore._context.config import RepositoryConfig
+from arraystore._context.context import Context
 from arraystore._environment import current_environment
 from arraystore._format.digest import log_start
 from arraystore._format.ids import SnapshotId

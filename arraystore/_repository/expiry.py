@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import SnapshotId, id_to_text
 from arraystore._format.repository_log import FIRST_BRANCH, Tag

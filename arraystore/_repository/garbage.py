@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._history.time_travel import microseconds_of
 from arraystore._log.branch_log import LONGEST_PAUSE
 from arraystore._log.status import check_allowed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import TypeVar
 
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.history import SnapshotRow
 from arraystore._history.operations_log import Update, merged, updates_of_log, updates_of_repository
 from arraystore._log.ancestry import ancestry

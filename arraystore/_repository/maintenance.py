@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._maintenance.lease import LeaseTakenError, leased
 from arraystore._repository import compaction, expiry, garbage, refs, settings, verification
 from arraystore.errors import ArrayStoreError, InvalidInputError, RefNotFoundError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.ids import SnapshotId, id_from_text, id_to_text
 from arraystore._format.lifecycle import Origin, Reset
 from arraystore._format.record import Body

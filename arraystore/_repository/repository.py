@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from arraystore._chunks.virtual_chunk_container import ContainerAccess
 from arraystore._commit.note import check_note
-from arraystore._config import RepositoryConfig
+from arraystore._context.config import RepositoryConfig
 from arraystore._repository.creation import create_repository, find_repository, repository_exists
 from arraystore._repository.methods.history import HistoryMethods
 from arraystore._repository.methods.maintenance import MaintenanceMethods

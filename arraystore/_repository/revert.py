@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arraystore._commit.solvers import ConflictDetector
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.ids import id_to_text
 from arraystore._format.record import decode_note
 from arraystore._history.pinning import announce

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._log.branch_log import BranchLog
 from arraystore._maintenance.remote_readers import RemoteReaders
 from arraystore._maintenance.scope import MaintenanceScope

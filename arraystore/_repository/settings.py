@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from arraystore._commit.note import check_note
-from arraystore._config import RepositoryConfig
-from arraystore._context import Context
+from arraystore._context.config import RepositoryConfig
+from arraystore._context.context import Context
 from arraystore._format.envelope import pack_body
 from arraystore._format.lifecycle import Fence
 from arraystore._format.record import Body

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._log.loading import load_checkpoint
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.collection.summary import Progress

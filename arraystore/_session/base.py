@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.pack_writer import PackWriter
-from arraystore._config import RepositoryConfig
-from arraystore._context import Context
+from arraystore._context.config import RepositoryConfig
+from arraystore._context.context import Context
 from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.types import Int64s

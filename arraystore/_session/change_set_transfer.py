@@ -20,7 +20,7 @@ from arraystore._session.fork import ForkSession
 from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredError
 
 if TYPE_CHECKING:
-    from arraystore._context import Context
+    from arraystore._context.context import Context
 
 MOST_INLINE = 1 << 20
 """Largest change set that is sent in the result of a task, in bytes: some 250,000 references."""

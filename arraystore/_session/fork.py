@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._changes.read_set import ReadSet
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._forks.ledger import CachedView, ForkLedger, IssuedFork, warn_of_unmerged
 from arraystore._forks.lineage import Lineage, has_strangers, numbered_by
 from arraystore._forks.merge import (

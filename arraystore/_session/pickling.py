@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Protocol
 
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
 from arraystore._format.refs import Hint
 from arraystore._log.loading import Tip, load_tip

@@ -16,7 +16,7 @@ from arraystore._commit.prepare import prepare
 from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_step import PendingTransaction
 from arraystore._commit.request import Committed, Outstanding, Request
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._forks.ledger import ForkLedger, warn_of_unmerged
 from arraystore._format.ids import SnapshotId
 from arraystore._log.branch_log import AppendUncertainError

@@ -19,7 +19,7 @@ from zarr.core.sync import SyncMixin
 
 from arraystore._chunks.reader import Window, whole_chunk
 from arraystore._chunks.virtual_checksums import FROM_SOURCE, Checksum
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.box import Box
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info

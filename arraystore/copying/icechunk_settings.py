@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from arraystore._chunks.virtual_chunk_container import VirtualChunkContainer
-from arraystore._config import RepositoryConfig
+from arraystore._context.config import RepositoryConfig
 from arraystore._log.status import FLAGS
 from arraystore._repository.repository import Repository
 from arraystore.errors import InvalidInputError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from arraystore._chunks.reader import ChunkReader
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.reference_batches import tasks_of

@@ -48,7 +48,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from arraystore._config import RepositoryConfig
+from arraystore._context.config import RepositoryConfig
 from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.ids import IdSource
 from arraystore._repository.repository import Repository

@@ -20,7 +20,7 @@ from arraystore.storage.sharing import check_shared
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from arraystore._context import Context
+    from arraystore._context.context import Context
 
     Source: TypeAlias = Repository | SessionBase | str | os.PathLike[str]
 

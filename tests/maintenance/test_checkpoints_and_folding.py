@@ -379,7 +379,7 @@ def test_pages_of_4096_records_are_merged_where_the_oldest_ones_have_expired_and
     repository = Repository.create(storage)
     _empty_commits(repository, 300)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("arraystore._context.checkpoint_due", lambda _: False)
+        patch.setattr("arraystore._context.context.checkpoint_due", lambda _: False)
         _empty_commits(repository, missed)
     assert _forget(repository) > 250
     _empty_commits(repository, 100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from arraystore._config import RepositoryConfig
+from arraystore._context.config import RepositoryConfig
 from arraystore._repository.base import RepositoryBase
 from arraystore._runtime import lazy_module, run
 from arraystore.storage.protocol import Storage

@@ -15,7 +15,7 @@ from arraystore.cli.resolve import open_repository
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from arraystore._config import RepositoryConfig
+    from arraystore._context.config import RepositoryConfig
     from arraystore.cli.cost.estimate import Estimate, Item
     from arraystore.cli.cost.workload import Workload
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from arraystore._config import RepositoryConfig
+from arraystore._context.config import RepositoryConfig
 from arraystore._format.manifest import MAX_REFERENCES
 from arraystore.cli.cost import requests as figures
 from arraystore.cli.cost.prices import Prices

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from arraystore._config import RepositoryConfig
+from arraystore._context.config import RepositoryConfig
 from arraystore.cli.sizes import parse_size
 from arraystore.errors import InvalidInputError
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from arraystore._chunks.virtual_chunk_container import VirtualChunkContainer as CoreContainer
-from arraystore._config import RepositoryConfig as CoreConfig
+from arraystore._context.config import RepositoryConfig as CoreConfig
 from arraystore._log.status import FeatureFlag as CoreFlag
 from arraystore.compat.icechunk._display import Record, Shown
 from arraystore.compat.icechunk._logs import initialize_logs, set_logs_filter, shutdown_telemetry

@@ -19,7 +19,7 @@ from arraystore.spark.fork_job import Outcome, read_outcome
 from arraystore.spark.packing import pack, unpack
 
 if TYPE_CHECKING:
-    from arraystore._context import Context
+    from arraystore._context.context import Context
 
 _NAME = "message of a task"
 _VERSION = 1

@@ -21,7 +21,7 @@ from arraystore.errors import FormatError, ObjectNotFoundError, SessionExpiredEr
 from arraystore.spark.creation.distinct_labels import LabelScan, labels_by_column
 
 if TYPE_CHECKING:
-    from arraystore._context import Context
+    from arraystore._context.context import Context
 
 _BYTES = 32 << 20
 """Size of the rows of an object, before compression."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.box import Box
 from arraystore._format.ids import id_to_text
 from arraystore._format.node import Node

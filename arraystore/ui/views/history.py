@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import SnapshotId, id_from_text, id_time, id_to_text
 from arraystore._format.record import decode_note

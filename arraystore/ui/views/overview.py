@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.ids import SnapshotId, id_to_text
 from arraystore._format.repository_log import FIRST_BRANCH, RepositoryTable
 from arraystore._repository.repository import Repository

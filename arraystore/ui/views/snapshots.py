@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from weakref import WeakKeyDictionary
 
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.ids import id_to_text, is_id_text
 from arraystore._format.node import Node, NodeKind
 from arraystore._log.loading import Tip

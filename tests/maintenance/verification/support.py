@@ -9,7 +9,7 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from arraystore import Repository, in_memory_storage
-from arraystore._config import RepositoryConfig
+from arraystore._context.config import RepositoryConfig
 from arraystore._maintenance.verification.findings import Finding, VerifyReport
 from arraystore._maintenance.verification.verify import verify
 from arraystore._runtime import run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from arraystore._config import RepositoryConfig
+from arraystore._context.config import RepositoryConfig
 
 __all__ = ["OPERATIONS", "SMALL_CONFIG", "Workload"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from arraystore._commit.prepared import Prepared
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._format.ids import CheckpointId, NodeId
 from arraystore._format.transaction import TransactionLog
 from arraystore._format.types import Bools, Int64s

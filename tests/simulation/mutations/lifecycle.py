@@ -10,7 +10,7 @@ from arraystore._commit import intent_queue, intent_tracking, prepare, rebase_st
 from arraystore._commit.prepare import upload
 from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_step import step
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._environment import Environment
 from arraystore._format.ids import CheckpointId, SnapshotId
 from arraystore._format.lifecycle import NO_FENCE, Origin

@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 
 from arraystore import ForkSession, Repository, RepositoryConfig, Session, in_memory_storage
-from arraystore._context import Context
+from arraystore._context.context import Context
 from arraystore._forks.payload_table import PayloadTable, gather_payloads
 from arraystore._format.box import Box
 from arraystore._format.fork_payload import Part, decode_changes, encode_changes

@@ -21,7 +21,7 @@ from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._chunks.reader import ChunkReader
 from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._commit.group_commit import GroupCommitter
-from arraystore._config import RepositoryConfig
+from arraystore._context.config import RepositoryConfig
 from arraystore._environment import Environment, current_environment
 from arraystore._format.ids import SnapshotId
 from arraystore._format.refs import Hint, name_in_key
