@@ -572,7 +572,7 @@ def test_a_path_or_region_that_cannot_be_meant_is_refused_before_anything_happen
 # -- forks ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_fork_read_comes_home(repo: ars.Repository) -> None:
+def test_what_a_fork_read_counts_as_read_by_its_session(repo: ars.Repository) -> None:
     session = serializable(repo)
     fork = pickle.loads(pickle.dumps(session.fork()))
     array = open_array(fork.store)

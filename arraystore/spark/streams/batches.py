@@ -159,7 +159,7 @@ def exactly_once(
     message, metadata
         Message and metadata of the commit. Metadata may be a function of the result of `write`.
     rebase_with
-        Resolves conflicts with concurrent commits. By default the batch is written again on top of them.
+        Resolves conflicts with concurrent commits. By default the batch is written again, after them.
     run
         Id of the run that numbers the batches. A batch of another run under the same stream is an error, as its number
         is not comparable.

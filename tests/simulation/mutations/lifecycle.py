@@ -286,7 +286,7 @@ MUTATIONS = (
     ),
     Mutation(
         "new objects are garbage",
-        "a collection deletes what nothing needs yet, above its watermark, too",
+        "a collection deletes what nothing references yet, above its watermark, too",
         lambda: [(Listing, "__init__", _for_ever)],
         _WHERE,
         runs=(("lifecycle", 0),),
