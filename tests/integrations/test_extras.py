@@ -18,7 +18,6 @@ MISSING = [
     ("arraystore.ingest", "pyspark", "arraystore[xarray,spark]"),
     ("arraystore.virtual", "virtualizarr", "arraystore[virtual]"),
     ("arraystore.spark", "pyspark", "arraystore[spark]"),
-    ("arraystore.virtual", "virtualizarr", "arraystore[virtual]"),
 ]
 
 
@@ -33,6 +32,18 @@ def test_a_module_without_its_extra_says_which(module: str, package: str, extra:
     )
     said = output_of(code).strip()
     assert said == f"{package} {module} needs the package {package!r}, which is not installed: pip install '{extra}'"
+
+
+@pytest.mark.parametrize(("module", "package"), [("dask", "dask"), ("xarray", "xarray")])
+def test_a_module_of_the_compatibility_layer_without_its_extra_says_which(module: str, package: str) -> None:
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "try:\n"
+        f"    from arraystore.compat.icechunk import {module}\n"
+        "except ModuleNotFoundError as error:\n"
+        "    print(error)"
+    )
+    assert f"pip install 'arraystore[{package}]'" in output_of(code)
 
 
 def test_importing_from_icechunk_without_it_says_which_extra_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -340,7 +340,8 @@ def _headers(
 def _check_rooted_keys(legacy_rooted_keys: bool | None) -> None:
     if legacy_rooted_keys:
         raise InvalidInputError(
-            "legacy_rooted_keys is about keys of old Icechunk repositories: import them with `arraystore icechunk`",
+            "legacy_rooted_keys is about keys of old Icechunk repositories: import these with `arraystore import "
+            "icechunk`",
             "storage-config",
         )
 

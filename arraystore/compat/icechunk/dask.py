@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import dask.array
-import dask.base
 import zarr
 from zarr.storage import StorePath
 
@@ -16,8 +14,6 @@ from arraystore.compat.icechunk.session import ForkSession, Session
 from arraystore.compat.icechunk.store import IcechunkStore
 from arraystore.dask.storing import store_dask_here
 from arraystore.errors import InvalidInputError
-
-_dask: Any = dask.base  # its functions have no types
 
 __all__ = ["session_merge_reduction", "store_dask"]
 
@@ -55,10 +51,13 @@ def _plain(target: Any) -> zarr.Array[Any]:
 
 def session_merge_reduction(arrays: Any, *, split_every: int | None, **store_kwargs: Any) -> ForkSession:
     """Compute dask arrays of Zarr arrays, which a store has written to, and merge their forks."""
+    import dask.base
+
+    functions: Any = dask.base  # they have no types
     several = arrays if isinstance(arrays, list | tuple) else [arrays]
     for array in several:
-        if not _dask.is_dask_collection(array):
+        if not functions.is_dask_collection(array):
             raise TypeError(f"Expected a dask array, received {type(array)!r}")
     blocks = [block for array in several for block in array.to_delayed().ravel()]
-    forks = [block.store.session for block in _dask.compute(*blocks, **store_kwargs)]
+    forks = [block.store.session for block in functions.compute(*blocks, **store_kwargs)]
     return merge_sessions(*{id(fork._core): fork for fork in forks}.values())
