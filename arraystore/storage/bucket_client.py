@@ -148,8 +148,8 @@ def client_of(config: ObstoreConfig) -> BucketClient:
 
 
 def _without_prefix(config: ObstoreConfig) -> ObstoreConfig:
-    settings = replace(config.settings, listing_lag=0.0)
-    return replace(config, prefix="", location="", pickle_credentials=False, settings=settings)
+    settings = replace(config.settings, listing_lag=0.0, chunks_storage_class=None, metadata_storage_class=None)
+    return replace(config, prefix="", location="", pickle_credentials=False, metadata=(), settings=settings)
 
 
 def _environment() -> tuple[tuple[str, Secret], ...]:

@@ -19,6 +19,7 @@ from arraystore.storage.credentials import (
     fetch_credentials,
 )
 from arraystore.storage.keys import check_key
+from arraystore.storage.object_attributes import check_storage_classes, split_headers
 from arraystore.storage.objectstore import ObstoreStorage
 from arraystore.storage.obstore_config import ObstoreConfig
 from arraystore.storage.secret import Secret
@@ -84,11 +85,12 @@ def s3_storage(
     checksum_algorithm
         ``"SHA256"`` or ``"CRC64NVME"``: checksum that the service verifies on upload.
     headers
-        Headers to send with every request; unsigned, so none may start with ``x-amz-``.
+        Headers to send with every request, unsigned.  Of those that start with ``x-amz-``, which S3 wants signed, only
+        ``x-amz-meta-`` is supported: metadata of the objects that are written.
     pickle_credentials
         Whether pickles of the storage may contain fixed credentials.
     settings
-        Timeouts, retries and concurrency.
+        Timeouts, retries, concurrency and storage classes.
     """
     keys = _s3_static_credentials(access_key_id, secret_access_key, session_token, expires_after)
     _check_one_credential_source(keys is not None, anonymous, from_env, get_credentials)
@@ -370,7 +372,9 @@ def _obstore(
             f"{bucket!r} is not a valid bucket name: it must not be empty or contain a slash; pass a path below the "
             "bucket as prefix"
         )
-    _check_headers(headers)
+    plain, metadata = split_headers(kind, headers)
+    chosen = settings or StorageSettings()
+    check_storage_classes(kind, chosen)
     clean = (prefix or "").strip("/")
     if clean:
         check_key(clean)
@@ -391,10 +395,11 @@ def _obstore(
             secret_options=_secrets(secret_options),
             credentials=None if credentials is None else SecretCredentials.wrap(credentials),
             get_credentials=get_credentials,
-            headers=_secrets(headers),
+            headers=_secrets(plain),
+            metadata=_secrets(metadata),
             allow_http=allow_http,
             pickle_credentials=pickle_credentials or scatter_initial_credentials,
-            settings=settings or StorageSettings(),
+            settings=chosen,
         )
     )
 
@@ -445,14 +450,6 @@ def _check_endpoint(endpoint_url: str | None, allow_http: bool) -> None:
         raise InvalidInputError(f"endpoint_url={endpoint_url!r} must start with https:// or http://")
     if parts.scheme == "http" and not allow_http:
         raise InvalidInputError(f"endpoint_url={endpoint_url!r} is unencrypted: use https, or pass allow_http=True")
-
-
-def _check_headers(headers: Mapping[str, str] | None) -> None:
-    for name in headers or {}:
-        if name.lower().startswith("x-amz-"):
-            raise InvalidInputError(
-                f"the header {name!r} must be signed, and extra headers are sent unsigned: leave it out"
-            )
 
 
 def _with_stream_timeout(settings: StorageSettings | None, seconds: int | None) -> StorageSettings | None:

@@ -18,6 +18,7 @@ from arraystore.storage.bucket_client import BucketClient, client_of
 from arraystore.storage.forking import leak, renew_locks_after_fork
 from arraystore.storage.keys import check_key, check_range, merge_ranges
 from arraystore.storage.listing_order import Reorder, beyond, safe_offset
+from arraystore.storage.object_attributes import Attributes
 from arraystore.storage.object_state import info_of
 from arraystore.storage.obstore_config import ObstoreConfig
 from arraystore.storage.obstore_errors import ErrorKind, classify_error, first_line, is_refusal, remedy
@@ -53,6 +54,7 @@ class ObstoreStorage(Storage):
         self._config = config
         self._prefix = config.prefix + "/" if config.prefix else ""
         self._settings = config.settings
+        self._attributes = Attributes(config.settings, {name: value.reveal() for name, value in config.metadata})
         self.listing_lag = config.settings.listing_lag
         self._built: BucketClient | None = None
         renew_locks_after_fork(self)
@@ -239,8 +241,9 @@ class ObstoreStorage(Storage):
         """Return whether an object is uploaded in parts, several of them at a time."""
         return len(data) > self._settings.minimum_size_for_multipart_upload
 
-    def _part_options(self) -> dict[str, Any]:
+    def _part_options(self, key: str) -> dict[str, Any]:
         return {
+            **self._attributes.of(key),
             "use_multipart": True,
             "chunk_size": self._settings.multipart_part_size,
             "max_concurrency": self._settings.concurrency.max_parts,
@@ -251,10 +254,10 @@ class ObstoreStorage(Storage):
         path = self._path(key)
 
         async def in_one(client: BucketClient) -> None:
-            await client.module.put_async(client.store, path, data, use_multipart=False)
+            await client.module.put_async(client.store, path, data, use_multipart=False, **self._attributes.of(key))
 
         async def in_parts(client: BucketClient) -> None:
-            await self._upload(client, path, PartStream.of(data, self.part_bytes))
+            await self._upload(client, path, PartStream.of(data, self.part_bytes), self._part_options(key))
 
         if self._in_parts(data):
             await self._attempt("write", key, in_parts, send=partial(BucketClient.send, timed=False))
@@ -265,15 +268,15 @@ class ObstoreStorage(Storage):
         """Write an object while its parts come; a part that fails is sent again, the whole is not."""
         path, client = self._path(key), self._client()
         try:
-            await self._upload(client, path, parts)
+            await self._upload(client, path, parts, self._part_options(key))
         except AbandonedUploadError:
             raise
         except Exception as error:  # noqa: BLE001 - every error is classified
             raise _RetryState(self, client).final_error(error, "write", key) from None
 
-    async def _upload(self, client: BucketClient, path: str, parts: PartStream) -> None:
+    async def _upload(self, client: BucketClient, path: str, parts: PartStream, options: dict[str, Any]) -> None:
         """Upload in parts; when cancelled, abort while parts are left to send, so that the service forgets them."""
-        upload = asyncio.ensure_future(client.module.put_async(client.uploads, path, parts, **self._part_options()))
+        upload = asyncio.ensure_future(client.module.put_async(client.uploads, path, parts, **options))
         try:
             await asyncio.shield(upload)
         except asyncio.CancelledError:
@@ -284,13 +287,13 @@ class ObstoreStorage(Storage):
     def put_sync(self, key: str, data: BytesLike) -> None:
         """Write an object, synchronously."""
         path = self._path(key)
-        in_parts, options = self._in_parts(data), self._part_options()
+        in_parts, options = self._in_parts(data), self._part_options(key)
 
         def request(client: BucketClient) -> None:
             if in_parts:
                 client.module.put(client.uploads, path, data, **options)
             else:
-                client.module.put(client.store, path, data, use_multipart=False)
+                client.module.put(client.store, path, data, use_multipart=False, **self._attributes.of(key))
 
         self._attempt_sync("write", key, request, timed=not in_parts)
 
@@ -310,7 +313,9 @@ class ObstoreStorage(Storage):
             nonlocal attempts
             attempts += 1
             try:
-                await client.module.put_async(client.store, path, data, mode="create", use_multipart=False)
+                await client.module.put_async(
+                    client.store, path, data, mode="create", use_multipart=False, **self._attributes.of(key)
+                )
                 return True
             except client.module.exceptions.AlreadyExistsError as error:
                 if new and attempts == 1 and is_refusal(error):

@@ -37,6 +37,8 @@ class ObstoreConfig:
     """Callable that returns credentials."""
     headers: tuple[tuple[str, Secret], ...] = ()
     """Headers to send with every request."""
+    metadata: tuple[tuple[str, Secret], ...] = ()
+    """Metadata of the user to write with every object."""
     allow_http: bool = False
     """True if the endpoint may be unencrypted."""
     pickle_credentials: bool = False
@@ -45,7 +47,7 @@ class ObstoreConfig:
     """Timeouts, retries and concurrency."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if not self.pickle_credentials and (self.secret_options or self.headers or self.credentials):
+        if not self.pickle_credentials and (self.secret_options or self.headers or self.metadata or self.credentials):
             raise StorageError(
                 f"pickle_credentials=True was not passed when the storage on {self.location} was created, so its "
                 "credentials do not go to other processes: pass it to send them along, or create the storage with "
@@ -54,6 +56,7 @@ class ObstoreConfig:
         revealed = {
             "secret_options": [(name, secret.reveal()) for name, secret in self.secret_options],
             "headers": [(name, secret.reveal()) for name, secret in self.headers],
+            "metadata": [(name, secret.reveal()) for name, secret in self.metadata],
             "credentials": None if self.credentials is None else self.credentials.reveal(),
         }
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in revealed}
@@ -66,6 +69,7 @@ def _with_secrets(plain: dict[str, Any], revealed: dict[str, Any]) -> ObstoreCon
         ObstoreConfig(**plain),
         secret_options=tuple((name, Secret(value)) for name, value in revealed["secret_options"]),
         headers=tuple((name, Secret(value)) for name, value in revealed["headers"]),
+        metadata=tuple((name, Secret(value)) for name, value in revealed["metadata"]),
         credentials=None if credentials is None else SecretCredentials.wrap(credentials),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, field
 
 from arraystore.errors import InvalidInputError
@@ -23,6 +24,12 @@ def _check_positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
             raise InvalidInputError(f"storage setting {name}={value!r} must be > 0")
+
+
+def _check_class_names(*names: str | None) -> None:
+    for name in names:
+        if name is not None and not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+            raise InvalidInputError(f"{name!r} is not a valid storage class: it must be a name of the service's")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +143,9 @@ class StorageHedgingSettings:
 class StorageSettings:
     """Settings of a storage on an object store; none of them affects the stored bytes.
 
+    Storage classes are those of the service (``"STANDARD_IA"``, ``"NEARLINE"``, ``"Cool"``), for the objects that this
+    storage writes: the service's default where there is none, as with fsspec, which knows none.
+
     Parameters
     ----------
     timeouts, retries, concurrency
@@ -149,6 +159,10 @@ class StorageSettings:
         Azure.
     hedging
         Settings of reads that are sent twice, see the class.
+    chunks_storage_class
+        Storage class of objects with chunks; written once, and rewritten by compaction only.
+    metadata_storage_class
+        Storage class of all others, which are small and read by everybody who opens the repository.
     """
 
     timeouts: StorageTimeoutSettings = field(default_factory=StorageTimeoutSettings)
@@ -158,8 +172,11 @@ class StorageSettings:
     multipart_part_size: int = 16 * MiB
     listing_lag: float = 0.0
     hedging: StorageHedgingSettings = field(default_factory=StorageHedgingSettings)
+    chunks_storage_class: str | None = None
+    metadata_storage_class: str | None = None
 
     def __post_init__(self) -> None:
+        _check_class_names(self.chunks_storage_class, self.metadata_storage_class)
         check_listing_lag(self.listing_lag)
         _check_positive(
             minimum_size_for_multipart_upload=self.minimum_size_for_multipart_upload,

@@ -25,10 +25,13 @@ else:
 
 __all__ = ["fsspec_storage", "storage_from_url"]
 
-_STRINGS = frozenset({"region", "endpoint_url", "checksum_algorithm"})
 _LAG = "listing_lag"
+_CLASSES = frozenset({"chunks_storage_class", "metadata_storage_class"})
+_SETTINGS = _CLASSES | {_LAG}
+"""Options that are fields of `StorageSettings`."""
+_STRINGS = _CLASSES | {"region", "endpoint_url", "checksum_algorithm"}
 _FLAGS = frozenset({"allow_http", "anonymous", "from_env", "force_path_style", "requester_pays", "fsync"})
-_OF_ALL = frozenset({"allow_http", "anonymous", "from_env", _LAG})
+_OF_ALL = frozenset({"allow_http", "anonymous", "from_env"}) | _SETTINGS
 _OF_S3 = (_STRINGS | _FLAGS | {_LAG}) - {"fsync"}
 
 
@@ -48,8 +51,9 @@ def storage_from_url(url: str | os.PathLike[str], **options: Any) -> Storage:
     ----------
     url
         URL or path.  Its query may set ``region``, ``endpoint_url``, ``allow_http``, ``anonymous``, ``from_env``,
-        ``force_path_style``, ``requester_pays``, ``checksum_algorithm``, ``listing_lag`` and, for directories,
-        ``fsync`` and ``listing_lag``, but not credentials: URLs end up in logs.
+        ``force_path_style``, ``requester_pays``, ``checksum_algorithm``, ``listing_lag``, ``chunks_storage_class``,
+        ``metadata_storage_class`` and, for directories, ``fsync`` and ``listing_lag``, but not credentials: URLs end up
+        in logs.
     **options
         Arguments of the function that creates the storage; they override the query.
 
@@ -86,12 +90,12 @@ def _azure(parts: SplitResult, options: dict[str, Any]) -> Storage:
 
 
 def _with_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """Move the listing lag from the options into the settings."""
-    if _LAG not in options:
+    """Move options that are fields of the settings there."""
+    changed = {name: value for name, value in options.items() if name in _SETTINGS}
+    if not changed:
         return options
-    rest = {name: value for name, value in options.items() if name != _LAG}
-    chosen = rest.get("settings") or settings.StorageSettings()
-    return {**rest, "settings": replace(chosen, listing_lag=options[_LAG])}
+    rest = {name: value for name, value in options.items() if name not in changed}
+    return {**rest, "settings": replace(rest.get("settings") or settings.StorageSettings(), **changed)}
 
 
 def _local(parts: SplitResult, options: dict[str, Any]) -> Storage:

@@ -24,6 +24,7 @@ from arraystore.storage import (
     CountingStorage,
     ObstoreStorage,
     StorageConcurrencySettings,
+    StorageTimeoutSettings,
     in_memory_storage,
     s3_storage,
 )
@@ -343,7 +344,7 @@ def test_a_forked_child_uploads_the_open_pack_by_itself_and_leaves_the_upload_of
 
 @pytest.fixture
 def real(s3_server: S3Server) -> ObstoreStorage:
-    return obstore_on(s3_server, settings=IN_PARTS)
+    return obstore_on(s3_server, settings=replace(IN_PARTS, timeouts=StorageTimeoutSettings()))
 
 
 def unfinished(s3_server: S3Server, storage: ObstoreStorage) -> list[Any]:

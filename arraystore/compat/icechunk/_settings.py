@@ -114,6 +114,8 @@ def core_settings(settings: StorageSettings | None) -> core.StorageSettings:
         changed["retries"] = core.StorageRetriesSettings(**tries, **pauses)
     if settings.minimum_size_for_multipart_upload is not None:
         changed["minimum_size_for_multipart_upload"] = settings.minimum_size_for_multipart_upload
+    changed["chunks_storage_class"] = settings.chunks_storage_class or settings.storage_class
+    changed["metadata_storage_class"] = settings.metadata_storage_class or settings.storage_class
     return core.StorageSettings(**changed)
 
 
