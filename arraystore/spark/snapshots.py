@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from arraystore._repository.named_snapshot import NamedSnapshot, find_named
 from arraystore._repository.repository import Repository
 from arraystore._session.base import SessionBase
-from arraystore.errors import (
-    InvalidInputError,
-    RefNotFoundError,
-    SnapshotExpiredError,
-    SnapshotNotFoundError,
-)
+from arraystore.errors import InvalidInputError
 from arraystore.storage.sharing import check_shared
 
 if TYPE_CHECKING:
@@ -65,35 +60,7 @@ def pinned_session(
     if len(named) > 1:
         raise InvalidInputError(f"{' and '.join(named)} are given: one of them names the snapshot")
     repo = open_repository(source)
-    chosen = _Chosen(branch, tag, snapshot_id) if ref is None else _resolve(repo, ref)
-    if chosen == _Chosen():
-        chosen = _Chosen("main")
+    chosen = NamedSnapshot(branch, tag, snapshot_id) if ref is None else find_named(repo, ref)
+    if chosen == NamedSnapshot():
+        chosen = NamedSnapshot("main")
     return repo.readonly_session(chosen.branch, tag=chosen.tag, snapshot_id=chosen.snapshot_id, as_of=as_of)
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """The branch, the tag or the snapshot to read."""
-
-    branch: str | None = None
-    tag: str | None = None
-    snapshot_id: str | None = None
-
-
-def _resolve(repo: Repository, ref: str) -> _Chosen:
-    """Return the branch, tag or snapshot that a name refers to."""
-    is_branch, is_tag = ref in repo.list_branches(), ref in repo.list_tags()
-    if is_branch and is_tag:
-        raise InvalidInputError(f"{ref!r} is a branch and a tag: pass branch={ref!r} or tag={ref!r}")
-    if is_branch:
-        return _Chosen(branch=ref)
-    if is_tag:
-        return _Chosen(tag=ref)
-    try:
-        repo.lookup_snapshot(ref)
-    except SnapshotExpiredError:
-        raise
-    except (SnapshotNotFoundError, InvalidInputError):
-        names = ", ".join(repr(name) for name in [*sorted(repo.list_branches()), *sorted(repo.list_tags())][:20])
-        raise RefNotFoundError(f"there is no branch, tag or snapshot {ref!r}, but {names}") from None
-    return _Chosen(snapshot_id=ref)

@@ -57,6 +57,7 @@ class ArrayStoreBackendEntrypoint(BackendEntrypoint):
         branch: str | None = None,
         tag: str | None = None,
         snapshot_id: str | None = None,
+        ref: str | None = None,
         as_of: datetime | None = None,
         storage_options: Mapping[str, Any] | None = None,
         authorize_virtual_chunk_access: Mapping[str, Any] | None = None,
@@ -73,6 +74,8 @@ class ArrayStoreBackendEntrypoint(BackendEntrypoint):
             Path of the group; the root by default.
         branch, tag, snapshot_id, as_of
             The snapshot, as for `Repository.readonly_session`; the newest one of the branch ``"main"`` by default.
+        ref
+            Name of a branch or tag, or id of a snapshot, whichever there is.
         storage_options
             Arguments for `storage_from_url`, with a URL.
         authorize_virtual_chunk_access
@@ -90,6 +93,7 @@ class ArrayStoreBackendEntrypoint(BackendEntrypoint):
             branch=branch,
             tag=tag,
             snapshot_id=snapshot_id,
+            ref=ref,
             as_of=as_of,
             storage_options=storage_options,
             authorize_virtual_chunk_access=authorize_virtual_chunk_access,

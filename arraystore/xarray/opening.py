@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from arraystore._repository.named_snapshot import NamedSnapshot, find_named
 from arraystore._repository.repository import Repository
 from arraystore._session.base import SessionBase
 from arraystore._session.store import ArrayStore
@@ -21,6 +22,7 @@ def open_session(
     branch: str | None = None,
     tag: str | None = None,
     snapshot_id: str | None = None,
+    ref: str | None = None,
     as_of: datetime | None = None,
     storage_options: Mapping[str, Any] | None = None,
     access: Mapping[str, Any] | None = None,
@@ -39,16 +41,21 @@ def open_session(
             f"authorize_virtual_chunk_access goes with a URL or a storage: a {type(place).__name__} was opened with it"
         )
     if isinstance(place, SessionBase):
-        if any(choice is not None for choice in (branch, tag, snapshot_id, as_of)):
-            raise InvalidInputError("a session has its snapshot: leave out branch, tag, snapshot_id and as_of")
+        if any(choice is not None for choice in (branch, tag, snapshot_id, ref, as_of)):
+            raise InvalidInputError("a session has its snapshot: leave out branch, tag, snapshot_id, ref and as_of")
         return place
     if isinstance(place, Repository):
         repo = place
     else:
         repo = Repository.open(_storage(place, storage_options or {}), authorize_virtual_chunk_access=access)
-    if branch is None and tag is None and snapshot_id is None:
-        branch = "main"
-    return repo.readonly_session(branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)
+    chosen = NamedSnapshot(branch, tag, snapshot_id)
+    if ref is not None:
+        if chosen != NamedSnapshot():
+            raise InvalidInputError("ref names the snapshot: leave out branch, tag and snapshot_id")
+        chosen = find_named(repo, ref)
+    if chosen == NamedSnapshot():
+        chosen = NamedSnapshot("main")
+    return repo.readonly_session(chosen.branch, tag=chosen.tag, snapshot_id=chosen.snapshot_id, as_of=as_of)
 
 
 def _storage(place: Any, options: Mapping[str, Any]) -> Storage:

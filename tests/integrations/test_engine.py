@@ -22,6 +22,7 @@ from xarray.core import indexing
 from arraystore import (
     CountingStorage,
     InvalidInputError,
+    RefNotFoundError,
     Repository,
     RepositoryConfig,
     RepositoryNotFoundError,
@@ -110,13 +111,23 @@ def test_a_snapshot_is_chosen_as_for_a_session(repo: Repository) -> None:
     repo.create_branch("other", four.id)
     for choice in ({"tag": "first"}, {"snapshot_id": four.id}, {"branch": "other"}):
         assert xr.open_dataset(repo, engine=Engine, **choice).sizes["time"] == 4
+    for ref, days in (("first", 4), ("other", 4), (four.id, 4), ("main", 6)):
+        assert xr.open_dataset(repo, engine=Engine, ref=ref).sizes["time"] == days
+        assert xr.open_datatree(repo, engine=Engine, ref=ref).sizes["time"] == days
     assert xr.open_dataset(repo, engine=Engine, branch="main", as_of=datetime.now(UTC)).sizes["time"] == 6
+    assert xr.open_dataset(repo, engine=Engine, ref="main", as_of=datetime.now(UTC)).sizes["time"] == 6
     assert xr.open_dataset(repo, engine=Engine, snapshot_id=six.id).sizes["time"] == 6
 
 
 def test_what_does_not_go_together_is_refused(repo: Repository) -> None:
     with pytest.raises(InvalidInputError, match="a session has its snapshot"):
         xr.open_dataset(repo.readonly_session("main"), engine=Engine, branch="main")
+    with pytest.raises(InvalidInputError, match="a session has its snapshot"):
+        xr.open_dataset(repo.readonly_session("main"), engine=Engine, ref="main")
+    with pytest.raises(InvalidInputError, match="leave out branch, tag and snapshot_id"):
+        xr.open_dataset(repo, engine=Engine, ref="main", branch="main")
+    with pytest.raises(RefNotFoundError, match="no branch, tag or snapshot 'missing', but 'main'"):
+        xr.open_dataset(repo, engine=Engine, ref="missing")
     with pytest.raises(InvalidInputError, match="storage_options go with a URL"):
         xr.open_dataset(repo, engine=Engine, storage_options={})
     with pytest.raises(InvalidInputError, match="opens URLs"):
