@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from arraystore._format.derivation import RESERVED, Derivation
 from arraystore._format.record import MAX_MESSAGE, MAX_METADATA, encode_note
 from arraystore.errors import InvalidInputError
 
@@ -11,7 +12,9 @@ _DEEPEST = 32
 """Levels to which JSON values of the metadata may be nested."""
 
 
-def check_note(message: Any, metadata: Any, defaults: dict[str, Any] | None = None) -> bytes:
+def check_note(
+    message: Any, metadata: Any, defaults: dict[str, Any] | None = None, derivation: Derivation | None = None
+) -> bytes:
     """Encode message and metadata of a commit, which override `defaults`; raises `InvalidInputError`."""
     if not isinstance(message, str):
         raise InvalidInputError(f"a commit message must be a string, not {type(message).__name__}")
@@ -21,6 +24,10 @@ def check_note(message: Any, metadata: Any, defaults: dict[str, Any] | None = No
         raise InvalidInputError(
             f"commit metadata must be a dict with string keys and JSON values, nested at most {_DEEPEST} deep"
         )
+    if RESERVED in metadata:
+        raise InvalidInputError(f"commit metadata must not have the key {RESERVED!r}: use another one")
+    if derivation is not None:
+        metadata |= derivation.entries()
     if len(message.encode("utf-8", "surrogatepass")) > MAX_MESSAGE:
         raise InvalidInputError(f"the commit message must take at most {MAX_MESSAGE} bytes: shorten it")
     try:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from arraystore._context.context import Context
+from arraystore._format.derivation import split_metadata
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import SnapshotId, id_from_text, id_to_text
 from arraystore._format.record import decode_note
@@ -41,6 +42,11 @@ class SnapshotInfo:
         Message and metadata of the commit.
     imported_at
         Time of the import or of the copy; None for a snapshot that was made here.
+    base_id
+        Id of the snapshot that the changes were made on, which is another one than the parent if they were rebased;
+        None for a commit without a solver, and where an older release has made it.
+    merged_forks
+        Number of forks that were merged into the session before the commit.
     """
 
     id: str
@@ -49,14 +55,20 @@ class SnapshotInfo:
     message: str
     metadata: dict[str, Any] = field(default_factory=dict)
     imported_at: datetime | None = None
+    base_id: str | None = None
+    merged_forks: int = 0
 
 
 def snapshot_info(row: SnapshotRow) -> SnapshotInfo:
     """Return a row of the history as a public value."""
-    message, metadata = decode_note(f"note of snapshot {id_to_text(row.id)}", row.note)
+    message, noted = decode_note(f"note of snapshot {id_to_text(row.id)}", row.note)
+    metadata, derivation = split_metadata(noted)
     parent = None if row.parent is None else id_to_text(row.parent)
     written = datetime.fromtimestamp(row.time / 1_000_000, UTC)
-    return SnapshotInfo(id_to_text(row.id), parent, written, message, metadata, imported_at(row.id, metadata))
+    return SnapshotInfo(
+        id_to_text(row.id), parent, written, message, metadata, imported_at(row.id, metadata), derivation.base,
+        derivation.forks,
+    )  # fmt: skip
 
 
 def check_name(name: str) -> None:

@@ -18,7 +18,8 @@ from arraystore._commit.rebase_step import PendingTransaction
 from arraystore._commit.request import Committed, Outstanding, Request
 from arraystore._context.context import Context
 from arraystore._forks.ledger import ForkLedger, warn_of_unmerged
-from arraystore._format.ids import SnapshotId
+from arraystore._format.derivation import Derivation
+from arraystore._format.ids import SnapshotId, id_to_text
 from arraystore._log.branch_log import AppendUncertainError
 from arraystore._log.loading import Tip
 from arraystore._runtime import lazy_module, run
@@ -104,6 +105,7 @@ class Session(SessionBase):
         self._prepared_version = -1
         self._outstanding: Outstanding | None = None
         self._ledger = ForkLedger()
+        self._made_on = tip.state.snapshot  # which a rebase leaves behind
         self.uniques: list[Unique] = []
         self.default_metadata: dict[str, Any] = {}
         self.rebase_metadata: Callable[[int], dict[str, Any]] | None = None
@@ -146,6 +148,7 @@ class Session(SessionBase):
         keep_live(self._id, self)
         self._ledger = ForkLedger()
         self._prepared = None
+        self._made_on = self._tip.state.snapshot
         self.uniques = []
         # The read set stays: earlier reads may decide later writes.
         self._show(ChangeSet(self._tip.state, pack_writer(self.context)), self.hierarchy.reads)
@@ -242,9 +245,11 @@ class Session(SessionBase):
             solvers.check_solver(rebase_with)
         counted = self.rebase_metadata if rebase_with is not None else None
 
+        derivation = self._derivation(may_rebase=tries > 0)
+
         def note_after(rebases: int) -> bytes:
             added = {} if counted is None else counted(rebases)
-            return check_note(message, metadata, {**self.default_metadata, **added})
+            return check_note(message, metadata, {**self.default_metadata, **added}, derivation)
 
         note = note_after(0)
         depends = self._depends(reads)
@@ -324,7 +329,7 @@ class Session(SessionBase):
         """Asynchronous twin of `flush`."""
         self.check_writable()
         changes = self.hierarchy.writable()
-        note = check_note(message, metadata, self.default_metadata)
+        note = check_note(message, metadata, self.default_metadata, self._derivation(may_rebase=False))
         if changes.empty:
             raise SessionStateError("there is nothing to flush: the session has no uncommitted changes")
         with self._committing():
@@ -400,6 +405,11 @@ class Session(SessionBase):
             return declared_reads.declared_reads(self._tip.state, reads)
         return self.hierarchy.reads
 
+    def _derivation(self, *, may_rebase: bool) -> Derivation:
+        """Return how the changes came about; the base only where they may be committed on another one."""
+        moved = may_rebase or self._made_on != self._tip.state.snapshot
+        return Derivation(id_to_text(self._made_on) if moved else None, len(self._ledger.merged.numbers))
+
     def _pending(self, prepared: Prepared, reads: ReadSet | None) -> PendingTransaction:
         return PendingTransaction(prepared, reads, frozenset(unique.node for unique in self.uniques))
 
@@ -452,6 +462,7 @@ class Session(SessionBase):
             moved.borrowed = changes.borrowed
             self._prepared, self._prepared_version = prepared, moved.version
             self._ledger.rebased = changes.epoch
+            self._made_on = tip.state.snapshot if changes.empty else self._made_on
             self._tip = tip
             self._show(moved, self.hierarchy.reads)
 

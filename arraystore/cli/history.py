@@ -200,6 +200,8 @@ def show(url: Url, snapshot: Snapshot = "main", as_json: Json = False) -> None:
         ("parent", info.parent_id or "none (first snapshot)"),
         ("written", f"{time_text(info.written_at)} UTC"),
         *([] if info.imported_at is None else [("imported", f"{time_text(info.imported_at)} UTC")]),
+        *([] if info.base_id in (None, info.parent_id) else [("made on", f"{info.base_id}, and rebased")]),
+        *([("forks", f"{info.merged_forks:,} merged")] if info.merged_forks else []),
         ("message", info.message),
         *((f"  {key}", _short(value)) for key, value in sorted(info.metadata.items())),
         *([("refs", ", ".join(names))] if names else []),

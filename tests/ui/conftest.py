@@ -63,10 +63,12 @@ def build(storage: arraystore.Storage) -> dict[str, str]:
     ids["dev"] = repo.lookup_branch("dev")
     late = repo.writable_session("main")
     zarr.open_array(late.store, path="air/packed")[0] = 8
-    with repo.transaction("main", message="second") as store:
-        zarr.open_array(store, path="air/temp")[0, :3, :4] = -1
-        zarr.open_group(store, path="air").attrs["title"] = "Warm air"
-    ids["second"] = repo.lookup_branch("main")
+    session = repo.writable_session("main")
+    fork = session.fork()
+    zarr.open_array(fork.store, path="air/temp")[0, :3, :4] = -1
+    session.merge(fork)
+    zarr.open_group(session.store, path="air").attrs["title"] = "Warm air"
+    ids["second"] = session.commit("second")
     ids["rebased"] = late.commit("rebased", rebase_with=arraystore.ConflictDetector())
     ids["picked"] = repo.cherry_pick(ids["dev"], branch="main")
     repo.wait_for_maintenance()

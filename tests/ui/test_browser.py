@@ -281,6 +281,8 @@ def test_ten_thousand_commits_are_a_few_elements_and_scroll_to_the_end(browser: 
         "labels": {"0": ["main"], "1": ["topic"]},
         "marks": {},
         "sources": {},
+        "rebased": {},
+        "forks": {},
         "complete": True,
     }
     main = {"name": "main", "snapshot": history["ids"][0], "time": 0, "broken": None}

@@ -34,6 +34,8 @@ def test_the_history_is_a_graph_with_labels_and_marks(view: View, world: World) 
     assert found["parents"][parent["first"]] == -1
     assert found["labels"] == {str(row["picked"]): ["main"], str(row["dev"]): ["dev"], str(row["first"]): ["tag: v1"]}
     assert found["marks"] == {str(row["picked"]): "cherry-pick"}
+    assert found["rebased"] == {str(row["rebased"]): [1, row["first"]]}
+    assert found["forks"] == {str(row["second"]): 1}
     assert found["sources"] == {str(row["picked"]): world.ids["dev"]}
     assert found["subjects"][row["first"]] == "first"
     assert found["lanes"][row["dev"]] != found["lanes"][row["second"]]

@@ -116,7 +116,7 @@ class HistoryPage {
     fill(element,
       h("span", { class: "subject" },
         (history.labels[at] || []).slice(0, 4).map(labelChip),
-        history.marks[at] && h("span", { class: "chip mark-chip" }, history.marks[at]),
+        markChips(marksOf(history, at)),
         h("span", { class: "text" }, history.subjects[at] || "(no message)")),
       h("code", { class: "id" }, short(history.ids[at])),
       h("time", { datetime: new Date(history.times[at]).toISOString(), title: when(history.times[at]) }, ago(history.times[at])));
@@ -155,7 +155,24 @@ class HistoryPage {
       const at = ids.indexOf(source);
       if (at >= 0 && Number(row) < last && at >= first) line(context, this.x(lanes[row]), y(Number(row)), this.x(lanes[at]), y(at));
     }
+    for (let row = first; row < Math.min(last, ids.length); row += 1) {
+      const [, base] = this.history.rebased[row] || [-1, -1];
+      if (base >= 0) bow(context, this.x(lanes[row]), y(row), this.x(lanes[base]), y(base), LANE * 0.6);
+    }
     context.setLineDash([]);
+    for (let row = first; row < Math.min(last, ids.length); row += 1) {
+      if (this.history.forks[row] && parents[row] >= 0) this.drawForks(context, row, y);
+    }
+  }
+
+  // Two strands beside the line to the parent: what forks wrote side by side.
+  drawForks(context, row, y) {
+    const { lanes } = this.history;
+    const x = this.x(lanes[row]);
+    context.strokeStyle = CATEGORIES[lanes[row] % CATEGORIES.length];
+    context.lineWidth = 1.5;
+    for (const side of [-0.34, 0.34]) bow(context, x, y(row), x, y(row + 1), LANE * side);
+    context.lineWidth = 2;
   }
 
   drawDot(context, row, y) {
@@ -201,7 +218,7 @@ class HistoryPage {
       return;
     }
     if (this.chosen !== id || this.signal.aborted) return;
-    fill(this.details, ...snapshotDetails(info, row < 0 ? [] : this.history.labels[row] || [], row < 0 ? null : this.history.marks[row], this.history.sources[row]), changes);
+    fill(this.details, ...snapshotDetails(info, row < 0 ? [] : this.history.labels[row] || [], row < 0 ? marksOf(NO_MARKS, 0) : marksOf(this.history, row), this.history.sources[row]), changes);
     if (info.parent === null) {
       fill(changes, h("p", { class: "hint" }, "The first snapshot: an empty repository."));
       return;
@@ -232,16 +249,40 @@ export function labelChip(label) {
   return h("span", { class: `chip ${tag ? "tag" : "branch"}`, title: label }, tag ? label.slice(5) : label);
 }
 
-function snapshotDetails(info, labels, mark, source) {
+// Joins two dots beside the line between them.
+function bow(context, fromX, fromY, toX, toY, width) {
+  context.beginPath();
+  context.moveTo(fromX, fromY);
+  context.bezierCurveTo(fromX + width, fromY + ROW * 0.3, toX + width, toY - ROW * 0.3, toX, toY);
+  context.stroke();
+}
+
+const NO_MARKS = { marks: {}, rebased: {}, forks: {} };
+
+function marksOf(history, at) {
+  const over = history.rebased[at];
+  return [
+    history.marks[at] && [history.marks[at], ""],
+    over && [over[0] > 0 ? `rebased over ${count(over[0])}` : "rebased", over[0] > 0 ? `The changes were made ${plural(over[0], "commit")} earlier, and rebased` : "The changes were made on another snapshot than the parent"],
+    history.forks[at] && [`merged ${plural(history.forks[at], "fork")}`, "Forks wrote parts of it side by side"],
+  ].filter(Boolean);
+}
+
+function markChips(marks) {
+  return marks.map(([mark, title]) => h("span", { class: "chip mark-chip", title: title || null }, mark));
+}
+
+function snapshotDetails(info, labels, marks, source) {
   const [subject, ...rest] = (info.message || "(no message)").split("\n");
   const entries = Object.entries(info.metadata);
   return [
-    h("div", { class: "chips" }, labels.map(labelChip), mark && h("span", { class: "chip mark-chip" }, mark)),
+    h("div", { class: "chips" }, labels.map(labelChip), markChips(marks)),
     h("h2", { class: "message" }, subject.slice(0, 600)),
     (rest.length > 0 || subject.length > 600) && h("pre", { class: "prose body", tabindex: "0" }, subject.length > 600 ? info.message : rest.join("\n").trim()),
     h("dl", { class: "facts" },
       fact("Snapshot", h("code", {}, info.id)),
       info.parent && fact("Parent", h("a", { href: link("history", [], { id: info.parent }) }, h("code", {}, info.parent))),
+      info.base !== null && info.base !== info.parent && fact("Made on", h("a", { href: link("history", [], { id: info.base }) }, h("code", {}, info.base))),
       source && fact("Repeats or undoes", h("a", { href: link("history", [], { id: source }) }, h("code", {}, source))),
       fact("Written", `${when(info.time)} UTC`),
       info.imported !== null && fact("Imported", `${when(info.imported)} UTC`),

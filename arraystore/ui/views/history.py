@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from arraystore._context.context import Context
+from arraystore._format.derivation import split_metadata
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import SnapshotId, id_from_text, id_time, id_to_text
 from arraystore._format.record import decode_note
@@ -39,9 +40,13 @@ class HistoryView:
     labels: dict[str, tuple[str, ...]]
     """Branches and, as ``tag: NAME``, tags by row."""
     marks: dict[str, str]
-    """What a row is besides a commit: ``rebased``, ``cherry-pick`` or ``revert``."""
+    """What a row is besides a commit: ``cherry-pick`` or ``revert``."""
     sources: dict[str, str]
     """Id of the snapshot that a row repeats or undoes."""
+    rebased: dict[str, tuple[int, int]]
+    """Rows that were rebased: over how many snapshots, and the row that their changes were made on; -1 if unknown."""
+    forks: dict[str, int]
+    """Number of forks that were merged into a row."""
     complete: bool
     """Whether there are no older snapshots than these."""
 
@@ -58,6 +63,10 @@ class SnapshotView:
     metadata: dict[str, Any]
     imported: float | None
     """Time of the import, in milliseconds since 1970; None for a snapshot that was made here."""
+    base: str | None
+    """Snapshot that the changes were made on; None where that is not recorded."""
+    forks: int
+    """Number of forks that were merged."""
 
 
 _kept: WeakKeyDictionary[Context, tuple[Any, HistoryView]] = WeakKeyDictionary()
@@ -84,19 +93,21 @@ def _view(
 ) -> HistoryView:
     drawn = draw_history(dict(rows), labels, limit).rows
     place = {row.id: at for at, row in enumerate(drawn)}
-    marks: dict[str, str] = {}
-    sources: dict[str, str] = {}
+    parents = [-1 if row.parent_id is None else place.get(row.parent_id, -2) for row in drawn]
+    marks = _Marks(place, _depths(parents))
     for at, row in enumerate(drawn):
-        _mark(str(at), rows[SnapshotId(id_from_text(row.id))], marks, sources)
+        marks.add(at, parents[at], rows[SnapshotId(id_from_text(row.id))])
     return HistoryView(
         [row.id for row in drawn],
-        [-1 if row.parent_id is None else place.get(row.parent_id, -2) for row in drawn],
+        parents,
         [row.written_at.timestamp() * 1000 for row in drawn],
         [_subject(row) for row in drawn],
         [row.lane for row in drawn],
         {str(at): row.labels for at, row in enumerate(drawn) if row.labels},
-        marks,
-        sources,
+        marks.kinds,
+        marks.sources,
+        marks.rebased,
+        marks.forks,
         all(row.parent_id is None or row.parent_id in place for row in drawn),
     )
 
@@ -105,15 +116,49 @@ def _subject(row: GraphRow) -> str:
     return row.subject if len(row.subject) <= MAX_SUBJECT else row.subject[:MAX_SUBJECT] + "…"
 
 
-def _mark(at: str, row: SnapshotRow, marks: dict[str, str], sources: dict[str, str]) -> None:
-    _, metadata = decode_note(f"note of snapshot {id_to_text(row.id)}", row.note)
-    for name, mark in _SOURCES.items():
-        if isinstance(source := metadata.get(name), str):
-            marks[at], sources[at] = mark, source[:40]
-            return
-    # An id is made before the first attempt to commit, so one older than its parent's was prepared on another parent.
-    if row.parent is not None and id_time(row.id) < id_time(row.parent):
-        marks[at] = "rebased"
+def _depths(parents: Sequence[int]) -> list[int]:
+    """Return the number of ancestors of each row among the rows, which come before their parents."""
+    depths = [0] * len(parents)
+    for at in range(len(parents) - 1, -1, -1):
+        if parents[at] > at:
+            depths[at] = depths[parents[at]] + 1
+    return depths
+
+
+@dataclass(eq=False)
+class _Marks:
+    """What rows are besides commits."""
+
+    place: Mapping[str, int]
+    """Rows by id."""
+    depths: Sequence[int]
+    kinds: dict[str, str] = field(default_factory=dict[str, str])
+    sources: dict[str, str] = field(default_factory=dict[str, str])
+    rebased: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    forks: dict[str, int] = field(default_factory=dict[str, int])
+
+    def add(self, at: int, parent: int, row: SnapshotRow) -> None:
+        """Add what the metadata of a row tells."""
+        _, noted = decode_note(f"note of snapshot {id_to_text(row.id)}", row.note)
+        metadata, derivation = split_metadata(noted)
+        for name, kind in _SOURCES.items():
+            if isinstance(source := metadata.get(name), str):
+                self.kinds[str(at)], self.sources[str(at)] = kind, source[:40]
+        if derivation.forks:
+            self.forks[str(at)] = derivation.forks
+        rebased = self._rebased(row, parent, derivation.base)
+        if rebased is not None:
+            self.rebased[str(at)] = rebased
+
+    def _rebased(self, row: SnapshotRow, parent: int, base: str | None) -> tuple[int, int] | None:
+        if row.parent is None or base == id_to_text(row.parent):
+            return None
+        if base is None:
+            # An id is made before the first attempt, so one older than its parent's was prepared on another parent.
+            return (-1, -1) if id_time(row.id) < id_time(row.parent) else None
+        there = self.place.get(base, -1)
+        over = self.depths[parent] - self.depths[there] if parent >= 0 and there > parent else -1
+        return (over, there) if over > 0 else (-1, -1)
 
 
 async def snapshot(repository: Repository, identifier: str) -> SnapshotView:
@@ -127,4 +172,6 @@ async def snapshot(repository: Repository, identifier: str) -> SnapshotView:
         info.message[:MAX_MESSAGE],
         info.metadata,
         imported,
+        info.base_id,
+        info.merged_forks,
     )

@@ -10,6 +10,7 @@ from tests.simulation.checker.decoding import id_text
 from tests.simulation.checker.logs import Logs, id_bytes
 from tests.simulation.checker.meant import Replay
 from tests.simulation.checker.model import ModelError
+from tests.simulation.checker.noted import wrong_metadata
 from tests.simulation.checker.states import Snapshot
 from tests.simulation.checker.violations import DecodingError, Violation
 from tests.simulation.observations import Committed, Observations, Transaction
@@ -56,8 +57,7 @@ def wrong_flushes(logs: Logs, notes: Observations) -> Iterator[Violation]:
 
 
 def _problems(logs: Logs, transaction: Transaction, found: Snapshot) -> Iterator[str]:
-    if dict(found.metadata or {}) != dict(transaction.metadata or {}):
-        yield f"its metadata is {found.metadata}, not {transaction.metadata}"
+    yield from wrong_metadata(transaction, found.metadata)
     replay = Replay(logs, transaction)
     try:
         replay.to(len(transaction.operations))

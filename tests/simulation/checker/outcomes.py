@@ -12,6 +12,7 @@ from tests.simulation.checker.effects import effects_of
 from tests.simulation.checker.logs import Logs
 from tests.simulation.checker.meant import Replay
 from tests.simulation.checker.model import ModelError
+from tests.simulation.checker.noted import wrong_metadata
 from tests.simulation.checker.violations import Violation
 from tests.simulation.observations import Committed, Observations, Refused, Transaction
 
@@ -89,5 +90,4 @@ def _outcome(logs: Logs, transaction: Transaction) -> Iterator[Violation]:
             yield Violation(_RULE, f"it was to {meant}, and does not", label)
         if (commit.isolation == 1) != (transaction.isolation == "serializable"):
             yield Violation(_RULE, f"its record says isolation {commit.isolation}", label)
-        if dict(commit.after.metadata or {}) != dict(transaction.metadata or {}):
-            yield Violation(_RULE, f"its metadata is {commit.after.metadata}, not {transaction.metadata}", label)
+        yield from (Violation(_RULE, what, label) for what in wrong_metadata(transaction, commit.after.metadata))

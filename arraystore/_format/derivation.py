@@ -1,0 +1,42 @@
+"""What a commit records of how its changes came about: the snapshot that they were made on, and the merged forks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from arraystore._format.ids import is_id_text
+
+RESERVED = "__arraystore"
+"""Key of the metadata of a commit that holds it; nobody else may set it."""
+
+_BASE, _FORKS = "base", "forks"
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """How the changes of a commit came about; for people, and nothing depends on it."""
+
+    base: str | None = None
+    """Id of the snapshot that the changes were made on; None where that is not recorded."""
+    forks: int = 0
+    """Number of forks whose changes were merged."""
+
+    def entries(self) -> dict[str, Any]:
+        """Return what is added to the metadata of the commit."""
+        parts = ({} if self.base is None else {_BASE: self.base}) | ({_FORKS: self.forks} if self.forks else {})
+        return {RESERVED: parts} if parts else {}
+
+
+def split_metadata(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], Derivation]:
+    """Return the metadata that a user has set, and what the commit recorded; unknown or wrong parts count as absent."""
+    parts = metadata.get(RESERVED)
+    if not isinstance(parts, dict):
+        return dict(metadata), Derivation()
+    base, forks = parts.get(_BASE), parts.get(_FORKS)
+    derivation = Derivation(
+        base if isinstance(base, str) and is_id_text(base) else None,
+        forks if type(forks) is int and forks > 0 else 0,
+    )
+    return {key: value for key, value in metadata.items() if key != RESERVED}, derivation
