@@ -97,7 +97,9 @@ VIEWS: Mapping[str, View] = {
     "diff-values": lambda repo, p: differences.value_difference(
         repo, p.text("from"), p.text("to"), p.text("path"), p.integers("axes"), p.integers("index")
     ),
-    "storage": lambda repo, p: storage_use.storage_use(repo, p.text("at")),
+    "storage": lambda repo, p: storage_use.storage_use(
+        repo, p.text("at"), None if p.integers("within") is None else p.integer("within", 0) / 1000
+    ),
     "objects": lambda repo, p: storage_use.objects_in_use(repo, p.text("branch")),
     "garbage": lambda repo, p: storage_use.reclaimable(repo),
     "conflicts": lambda repo, p: conflicts.conflicts_of(repo, p.text("ours"), p.text("onto")),

@@ -43,7 +43,7 @@ export async function get(view, parameters = {}, signal = undefined) {
   const [body, size] = report === null ? await fetched(view, parameters, signal) : [recorded(key), 0];
   if (body.error) throw new ViewError(body.error);
   const result = decoded(body.result);
-  if (report === null && isFixed(view, parameters)) keep(key, result, size);
+  if (report === null && isFixed(view, parameters) && !result.left) keep(key, result, size);
   return result;
 }
 
@@ -93,7 +93,7 @@ function recorded(key) {
 }
 
 const ARRAYS = {
-  "|u1": Uint8Array, "<f4": Float32Array, "<f8": Float64Array, "<i4": Int32Array,
+  "|u1": Uint8Array, "<u2": Uint16Array, "<f4": Float32Array, "<f8": Float64Array, "<i4": Int32Array,
 };
 
 function decoded(value) {

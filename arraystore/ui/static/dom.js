@@ -34,8 +34,30 @@ export function later(milliseconds, work) {
   };
 }
 
+const known = new Map();
+
+// Looked up once for all that is drawn at a time: a map has sixty thousand cells.
 export function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  if (!known.size) setTimeout(() => known.clear());
+  if (!known.has(name)) known.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+  return known.get(name);
+}
+
+const parsed = new Map();
+const swatch = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
+
+// Red, green, blue and opacity of a colour of CSS, each from 0 to 255.
+export function channels(paint) {
+  let found = parsed.get(paint);
+  if (found === undefined) {
+    swatch.clearRect(0, 0, 1, 1);
+    swatch.fillStyle = paint;
+    swatch.fillRect(0, 0, 1, 1);
+    found = swatch.getImageData(0, 0, 1, 1).data;
+    if (parsed.size > 4096) parsed.clear();
+    parsed.set(paint, found);
+  }
+  return found;
 }
 
 // Lays a canvas out in CSS pixels, sharp on any screen.

@@ -1,6 +1,6 @@
 // Chunks as cells on a canvas: a pointer or the arrow keys say which one, a function says its colour and its meaning.
 
-import { colour, h, onResize, sized } from "./dom.js";
+import { channels, colour, h, onResize, sized } from "./dom.js";
 
 export class Grid {
   // tint(cell) returns a colour, tell(cell) what to say of it
@@ -32,7 +32,17 @@ export class Grid {
     this.side = Math.max(1.5, Math.min(26, most, Math.floor(width / this.columns) || width / this.columns));
     this.side = Math.min(this.side, width / this.columns);
     const gap = this.side >= 8 ? 2 : this.side >= 4 ? 1 : 0;
-    const context = sized(this.canvas, this.columns * this.side + 4, this.rows * this.side + 4);
+    this.gap = gap;
+    this.cellsDrawn = h("canvas");
+    const context = sized(this.cellsDrawn, this.columns * this.side + 4, this.rows * this.side + 4);
+    if (gap) this.drawCells(context);
+    else this.drawPixels(context);
+    this.mark();
+  }
+
+  // Cells with room between them.
+  drawCells(context) {
+    const { gap } = this;
     const radius = gap === 2 ? 3 : 0;
     for (let cell = 0; cell < this.cells; cell += 1) {
       const x = (cell % this.columns) * this.side + 2;
@@ -46,11 +56,28 @@ export class Grid {
         context.fillRect(x, y, this.side - gap, this.side - gap);
       }
     }
-    if (this.at >= 0) {
-      context.strokeStyle = colour("--ink");
-      context.lineWidth = 2;
-      context.strokeRect((this.at % this.columns) * this.side + 1, Math.floor(this.at / this.columns) * this.side + 1, Math.max(4, this.side - gap + 2), Math.max(4, this.side - gap + 2));
-    }
+  }
+
+  // Cells side by side, as the pixels of a picture.
+  drawPixels(context) {
+    const picture = h("canvas", { width: this.columns, height: this.rows });
+    const small = picture.getContext("2d");
+    const image = small.createImageData(this.columns, this.rows);
+    for (let cell = 0; cell < this.cells; cell += 1) image.data.set(channels(this.tint(cell)), 4 * cell);
+    small.putImageData(image, 0, 0);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(picture, 2, 2, this.columns * this.side, this.rows * this.side);
+  }
+
+  // Shows what was drawn, with a frame around the cell that is read.
+  mark() {
+    const { side, gap, columns } = this;
+    const context = sized(this.canvas, columns * side + 4, this.rows * side + 4);
+    context.drawImage(this.cellsDrawn, 0, 0, columns * side + 4, this.rows * side + 4);
+    if (this.at < 0) return;
+    context.strokeStyle = colour("--ink");
+    context.lineWidth = 2;
+    context.strokeRect((this.at % columns) * side + 1, Math.floor(this.at / columns) * side + 1, Math.max(4, side - gap + 2), Math.max(4, side - gap + 2));
   }
 
   point(event) {
@@ -74,7 +101,7 @@ export class Grid {
     if (cell === this.at) return;
     this.at = cell;
     this.reading.textContent = cell < 0 ? " " : this.tell(cell);
-    this.draw();
+    if (this.cellsDrawn) this.mark();
   }
 }
 

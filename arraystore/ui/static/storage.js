@@ -1,6 +1,6 @@
 // What takes room: arrays, ages, objects, packs, and what a collection would free.
 
-import { get } from "./api.js";
+import { get, report } from "./api.js";
 import { fill, h } from "./dom.js";
 import { ago, bytes, count, plural, when } from "./format.js";
 import { key } from "./chunks.js";
@@ -11,22 +11,40 @@ import { timeline } from "./timeline.js";
 export async function storageView(root, place, signal, paint) {
   const at = place.parts[0] || "branch:main";
   const id = await resolve(at);
-  const found = await get("storage", { at: id });
   const time = timeline(id, (next) => replace(link("storage", [next])));
   const body = h("div", { class: "storage-body" });
-  root.append(time.root, h("h1", { class: "sr" }, "Storage"), body);
-  fill(body, tiles(found), arrays(found, id), ages(found), objects(found));
-  paint(root);
+  const rest = objects();
+  let shown = id;
+  root.append(time.root, h("h1", { class: "sr" }, "Storage"), body, rest);
+  const show = async (here, first) => {
+    shown = here;
+    const [later] = await measured(here, signal, () => shown === here, (found) => fill(body, tiles(found), arrays(found, here), ages(found)));
+    first();
+    later.catch(tell);
+  };
+  const tell = (error) => error.name !== "AbortError" && fill(body, h("section", { class: "panel problem", role: "alert" }, h("h2", {}, error.type || "Error"), h("p", { class: "prose" }, error.message)));
+  await show(id, () => paint(root));
   return (next) => {
     if (next.view !== "storage") return false;
-    const there = next.parts[0] || "branch:main";
-    resolve(there).then(async (other) => {
-      const use = await get("storage", { at: other });
-      time.show(other);
-      fill(body, tiles(use), arrays(use, other), ages(use), objects(use));
-    }).catch((error) => fill(body, h("section", { class: "panel problem", role: "alert" }, h("h2", {}, error.type || "Error"), h("p", { class: "prose" }, error.message))));
+    resolve(next.parts[0] || "branch:main").then((other) => other !== shown && show(other, () => time.show(other))).catch(tell);
     return true;
   };
+}
+
+const PART = 120;  // milliseconds until what was measured so far is shown
+
+// Shows the largest arrays first; once something is shown, returns a promise of the rest, in a list so that nobody waits for it.
+async function measured(at, signal, wanted, draw) {
+  const part = () => get("storage", report === null ? { at, within: PART } : { at }, signal);
+  let found = await part();
+  if (wanted()) draw(found);
+  const rest = async () => {
+    while (found.left && wanted() && !signal.aborted) {
+      found = await part();
+      if (wanted() && !signal.aborted) draw(found);
+    }
+  };
+  return [rest()];
 }
 
 function tile(value, text, hint) {
@@ -37,7 +55,7 @@ function tiles(found) {
   const all = found.packed + found.inlined + found.virtual;
   return h("section", { class: "tiles", "aria-label": "This snapshot" },
     tile(bytes(all), "encoded chunks", found.virtual ? `${bytes(found.virtual)} of it elsewhere` : "all in this repository"),
-    tile(count(found.chunks), "chunks", `in ${plural(found.arrays.length + found.more, "array")}`),
+    tile(count(found.chunks), "chunks", found.left ? `in ${count(found.arrays.length + found.more)} arrays so far, ${count(found.left)} to come` : `in ${plural(found.arrays.length + found.more, "array")}`),
     tile(bytes(found.packed), "in packs", `${bytes(found.inlined)} in manifests`),
     tile(found.bins ? ago(found.start + found.width * found.bins) : "–", "newest chunks", found.bins ? `the oldest ${ago(found.start)}` : ""));
 }

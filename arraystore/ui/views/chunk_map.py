@@ -66,12 +66,18 @@ class Picture:
         high = [size if axis in shown else self.index[axis] + 1 for axis, size in enumerate(self.grid)]
         return Box(tuple(low), tuple(high))
 
-    def places(self, coords: Int64s) -> tuple[Bools | slice, Int64s]:
-        """Return which of some chunks are in the picture, and the picture cells of these."""
+    def holds(self, box: Box) -> bool:
+        """Tell whether all chunks of a box are in the picture."""
+        return self.box is not None and self.box.encloses(box)
+
+    def places(self, coords: Int64s, *, whole: bool = False) -> tuple[Bools | slice, Int64s]:
+        """Return which of some chunks are in the picture, all of them if `whole`, and the picture cells of these."""
         if not self.grid:
             return slice(None), np.zeros(len(coords), dtype=np.int64)
         box = self.box
-        inside = np.zeros(len(coords), dtype=bool) if box is None else box.inside(coords)
+        inside: Bools | slice = slice(None)
+        if not whole:
+            inside = np.zeros(len(coords), dtype=bool) if box is None else box.inside(coords)
         shown = coords[inside]
         if self.axes is None:
             return inside, shown[:, self.long] // self.step[1]
@@ -89,16 +95,16 @@ class ChunkMap:
     dimensions: tuple[str | None, ...] | None
     kind: npt.NDArray[np.uint8]
     """0 for no chunk, 1 in packs, 2 in manifests, 3 virtual, 4 several of these."""
-    count: npt.NDArray[np.int32]
-    """Chunks of the cell."""
-    nbytes: npt.NDArray[np.float64]
+    count: npt.NDArray[Any]
+    """Chunks of the cell, in as few bits as they take."""
+    nbytes: npt.NDArray[np.float32]
     """Encoded bytes of the chunks of the cell."""
     time: npt.NDArray[np.float64]
     """Milliseconds since 1970 when the newest chunk of the cell was written, by the writer's clock; 0 for none."""
     pack: npt.NDArray[np.int32]
     """Position in `packs` of a pack of the cell; -1 for none, -2 for one that is not listed."""
     packs: tuple[str, ...]
-    changed: npt.NDArray[np.int32] | None
+    changed: npt.NDArray[Any] | None
     """Chunks of the cell that the commit of this snapshot wrote or deleted; None if that is unknown."""
     chunks: int
     """Chunks in the picture."""
@@ -128,18 +134,27 @@ class _Columns:
 
     def add(self, chunks: Chunks) -> None:
         """Add chunks, each of which is added once."""
-        inside, cells = self.picture.places(chunks.coords)
-        kind, source = chunks.kind[inside], chunks.source[inside]
+        inside, cells = self.picture.places(chunks.coords, whole=self.picture.holds(chunks.layer.box))
+        number = chunks.number[inside]
         self.count += np.bincount(cells, minlength=len(self.count)).astype(np.int32)
         self.nbytes += np.bincount(cells, chunks.length[inside], minlength=len(self.count))
-        np.maximum.at(self.time, cells, chunks.time[inside])
-        for each in np.unique(kind):
-            there = cells[kind == each]
-            self.kind[there] = np.where((self.kind[there] == NONE) | (self.kind[there] == each), each, _MIXED)
+        self._add_kinds(cells, chunks.kinds[number])
+        self._add_times(cells, chunks.times[number])
         if chunks.packs:
-            numbers = np.array([*map(self._number, chunks.packs), -1], dtype=np.int32)
-            packed = source >= 0
-            self.pack[cells[packed]] = numbers[source[packed]]
+            numbers = np.array([*map(self._number, chunks.packs)], dtype=np.int32)
+            packed = number < len(numbers)
+            self.pack[cells[packed]] = numbers[number[packed]]
+
+    def _add_times(self, cells: Int64s, times: Int64s) -> None:
+        order = slice(None) if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
+        newest = np.zeros_like(self.time)
+        newest[cells[order]] = times[order]  # of several chunks in a cell the last one stays
+        np.maximum(self.time, newest, out=self.time)
+
+    def _add_kinds(self, cells: Int64s, kinds: npt.NDArray[np.uint8]) -> None:
+        for each in np.flatnonzero(np.bincount(kinds)):
+            there = cells[kinds == each]
+            self.kind[there] = np.where((self.kind[there] == NONE) | (self.kind[there] == each), each, _MIXED)
 
     def _number(self, pack: bytes) -> int:
         if pack not in self.packs and len(self.packs) >= _MOST_PACKS:
@@ -180,12 +195,12 @@ async def chunk_map(
         picture,
         dimension_names(found),
         columns.kind,
-        columns.count,
-        columns.nbytes,
+        few_bits(columns.count),
+        columns.nbytes.astype(np.float32),
         columns.time,
         columns.pack,
         tuple(map(id_to_text, columns.packs)),
-        changed,
+        None if changed is None else few_bits(changed),
         int(columns.count.sum()),
         float(0 if box is None and picture.grid else 1 if box is None else box.volume),
     )
@@ -206,6 +221,12 @@ def make_picture(grid: tuple[int, ...], axes: Sequence[int] | None, index: Seque
     steps = tuple([max(1, -(-grid[axis] // most)) for axis in (down, across)])
     rows, columns = (-(-grid[axis] // step) for axis, step in zip((down, across), steps, strict=True))
     return Picture(grid, (down, across), at, rows, columns, (steps[0], steps[1]))
+
+
+def few_bits(counts: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+    """Return counts as the narrowest integers that hold them."""
+    most = int(counts.max(initial=0))
+    return counts.astype(np.uint8 if most < 1 << 8 else np.uint16 if most < 1 << 16 else np.int32)
 
 
 async def _fill(context: Context, found: Node, picture: Picture) -> _Columns:

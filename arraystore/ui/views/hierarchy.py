@@ -84,9 +84,10 @@ def _row(node: Node) -> TreeRow:
         return TreeRow(node.path, kind)
     try:
         info, document = array_info(node.documents), document_of(node)
+        dimensions = dimension_names(node, document)
     except (InvalidInputError, ValueError, RecursionError) as error:
         return TreeRow(node.path, kind, broken=str(error))
-    return TreeRow(node.path, kind, info.shape, data_type(document), dimension_names(node))
+    return TreeRow(node.path, kind, info.shape, data_type(document), dimensions)
 
 
 async def node(repository: Repository, at: str, path: str) -> NodeView:
@@ -140,12 +141,12 @@ def document_of(node: Node) -> dict[str, Any]:
     return {}
 
 
-def attributes_of(node: Node) -> dict[str, Any]:
-    """Return the attributes of a node of either version of Zarr."""
+def attributes_of(node: Node, document: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the attributes of a node of either version of Zarr; `document` spares a look at its metadata."""
     if ".zattrs" in node.documents:
         value = json.loads(node.documents[".zattrs"])
     else:
-        value = document_of(node).get("attributes")
+        value = (document_of(node) if document is None else document).get("attributes")
     return value if isinstance(value, dict) else {}
 
 
@@ -179,11 +180,12 @@ def data_type(document: dict[str, Any]) -> str:
     return dtype[:200] if isinstance(dtype, str) else json.dumps(dtype)[:200]
 
 
-def dimension_names(node: Node) -> tuple[str | None, ...] | None:
+def dimension_names(node: Node, document: dict[str, Any] | None = None) -> tuple[str | None, ...] | None:
     """Return the names of the dimensions: of the metadata, or as xarray writes them for Zarr v2."""
-    names = document_of(node).get("dimension_names")
+    document = document_of(node) if document is None else document
+    names = document.get("dimension_names")
     if names is None:
-        names = attributes_of(node).get("_ARRAY_DIMENSIONS")
+        names = attributes_of(node, document).get("_ARRAY_DIMENSIONS")
     return tuple(None if name is None else str(name) for name in names) if isinstance(names, list) else None
 
 

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+import math
+import time
+from collections import deque
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from arraystore._format.node import Node, NodeKind
-from arraystore._format.types import Int64s
 from arraystore._maintenance.collection.summary import GCSummary
 from arraystore._repository.repository import Repository
 from arraystore._session.session import Session
 from arraystore.ui.views.limits import MAX_MANIFESTS
-from arraystore.ui.views.manifests import INLINE, PACK, VIRTUAL, load_layers, visible_chunks
+from arraystore.ui.views.manifests import INLINE, PACK, VIRTUAL, Chunks, load_layers, visible_chunks
 from arraystore.ui.views.snapshots import load_session, state_of
 
 __all__ = ["ArrayUse", "ObjectUse", "StorageUse", "objects_in_use", "reclaimable", "storage_use"]
 
 _MOST_ARRAYS = 1_000
 _MOST_LAYERS = 20_000
-_BATCH = 512
+_BATCH = 64
+"""Arrays between two looks at the clock."""
+
 _BINS = 60
 
 
@@ -65,6 +70,8 @@ class StorageUse:
     """Encoded bytes by the time at which they were written, from `start` on."""
     skipped: int
     """Arrays that were not looked at, since their chunks are listed in too many manifests."""
+    left: int
+    """Arrays that are still to be measured."""
 
 
 @dataclass(frozen=True)
@@ -82,20 +89,20 @@ class ObjectUse:
     """Packs of which up to a tenth is live, up to two tenths, and so on."""
 
 
-_kept: WeakKeyDictionary[Session, StorageUse] = WeakKeyDictionary()
-
-
 @dataclass(eq=False)
 class _Times:
     """Encoded bytes by the millisecond at which their pack or manifest was begun."""
 
     totals: dict[int, float]
 
-    def add(self, times: Int64s, nbytes: Int64s) -> None:
-        """Add chunks."""
-        each, which = np.unique(times, return_inverse=True)
-        for time, total in zip(each.tolist(), np.bincount(which, nbytes).tolist(), strict=True):
-            self.totals[time] = self.totals.get(time, 0.0) + total
+    def add(self, chunks: Chunks) -> int:
+        """Add chunks; returns the time of the newest."""
+        nbytes, counts = np.bincount(chunks.number, chunks.length), np.bincount(chunks.number)
+        used = np.flatnonzero(counts)
+        times = chunks.times[used].tolist()
+        for begun, total in zip(times, nbytes[used].tolist(), strict=True):
+            self.totals[begun] = self.totals.get(begun, 0.0) + total
+        return max(times)
 
     def binned(self) -> tuple[float, float, tuple[float, ...]]:
         """Return start, width and totals of equal spans of time."""
@@ -108,39 +115,80 @@ class _Times:
         return float(start), float(width), tuple(totals.tolist())
 
 
-async def storage_use(repository: Repository, at: str) -> StorageUse:
-    """Return the encoded bytes of a snapshot, by array and by day: every manifest of it is read."""
+@dataclass(eq=False)
+class _Measurement:
+    """The arrays of a snapshot, those with most chunks first, as far as they were measured."""
+
+    snapshot: str
+    waiting: deque[Node]
+    skipped: int
+    times: _Times = field(default_factory=lambda: _Times({}))
+    arrays: list[ArrayUse] = field(default_factory=list[ArrayUse])
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @classmethod
+    def of(cls, session: Session) -> _Measurement:
+        """Return the measurement of a snapshot before it has begun."""
+        nodes = [node for node in state_of(session).nodes.values() if node.kind != NodeKind.GROUP]
+        taken = _few_layers(nodes)
+        taken.sort(key=lambda node: -sum(layer.count for layer in node.layers))
+        return cls(session.snapshot_id, deque(taken), len(nodes) - len(taken))
+
+    async def go_on(self, repository: Repository, until: float) -> None:
+        """Measure arrays until a time of `time.monotonic`, some at least."""
+        while self.waiting:
+            some = [self.waiting[at] for at in range(min(_BATCH, len(self.waiting)))]
+            await load_layers(repository.context.manifests, [layer for node in some[1:] for layer in node.layers])
+            for node in some:
+                self.arrays.append(await _use_of(repository, node, self.times))
+                self.waiting.popleft()
+            if time.monotonic() >= until:
+                return
+
+    def result(self) -> StorageUse:
+        """Return what was measured so far."""
+        arrays = sorted(self.arrays, key=lambda each: (-each.nbytes, each.path))
+        oldest, width, sizes = self.times.binned()
+        return StorageUse(
+            self.snapshot,
+            tuple(arrays[:_MOST_ARRAYS]),
+            max(0, len(arrays) - _MOST_ARRAYS),
+            sum(each.packed for each in arrays),
+            sum(each.inlined for each in arrays),
+            sum(each.virtual for each in arrays),
+            sum(each.chunks for each in arrays),
+            oldest,
+            width,
+            len(sizes),
+            sizes,
+            self.skipped,
+            len(self.waiting),
+        )
+
+
+_kept: WeakKeyDictionary[Session, _Measurement] = WeakKeyDictionary()
+
+
+async def storage_use(repository: Repository, at: str, within: float | None = None) -> StorageUse:
+    """Return the encoded bytes of a snapshot, by array and by time: every manifest of it is read.
+
+    Parameters
+    ----------
+    repository
+        The repository.
+    at
+        Name of the snapshot, as for `load_session`.
+    within
+        Seconds after which the arrays measured so far are returned, and the next call goes on; None for all arrays.
+    """
     session = await load_session(repository, at)
-    kept = _kept.get(session)
-    if kept is None:
-        kept = _kept[session] = await _measure(repository, session)
-    return kept
-
-
-async def _measure(repository: Repository, session: Session) -> StorageUse:
-    nodes = [node for node in state_of(session).nodes.values() if node.kind != NodeKind.GROUP]
-    taken = _few_layers(nodes)
-    times, arrays = _Times({}), list[ArrayUse]()
-    for start in range(0, len(taken), _BATCH):
-        some = taken[start : start + _BATCH]
-        await load_layers(repository.context.manifests, [layer for node in some for layer in node.layers])
-        arrays += [await _use_of(repository, node, times) for node in some]
-    arrays.sort(key=lambda each: (-each.nbytes, each.path))
-    oldest, width, sizes = times.binned()
-    return StorageUse(
-        session.snapshot_id,
-        tuple(arrays[:_MOST_ARRAYS]),
-        max(0, len(arrays) - _MOST_ARRAYS),
-        sum(each.packed for each in arrays),
-        sum(each.inlined for each in arrays),
-        sum(each.virtual for each in arrays),
-        sum(each.chunks for each in arrays),
-        oldest,
-        width,
-        len(sizes),
-        sizes,
-        len(nodes) - len(taken),
-    )
+    measurement = _kept.get(session)
+    if measurement is None:
+        measurement = _kept[session] = _Measurement.of(session)
+    until = math.inf if within is None else time.monotonic() + within
+    async with measurement.lock:
+        await measurement.go_on(repository, until)
+        return measurement.result()
 
 
 def _few_layers(nodes: list[Node]) -> list[Node]:
@@ -157,19 +205,17 @@ def _few_layers(nodes: list[Node]) -> list[Node]:
 
 async def _use_of(repository: Repository, node: Node, times: _Times) -> ArrayUse:
     chunks, newest = 0, 0
-    nbytes = dict.fromkeys((PACK, INLINE, VIRTUAL), 0.0)
+    nbytes = np.zeros(max(PACK, INLINE, VIRTUAL) + 1)
     async for some in visible_chunks(repository.context.manifests, node.layers, None):
-        chunks += len(some.kind)
-        newest = max(newest, int(some.time.max()))
-        times.add(some.time, some.length)
-        for kind in nbytes:
-            nbytes[kind] += float(some.length[some.kind == kind].sum())
+        chunks += len(some)
+        newest = max(newest, times.add(some))
+        nbytes += np.bincount(some.kinds[some.number], some.length, minlength=len(nbytes))
     return ArrayUse(
         node.path,
         chunks,
-        nbytes[PACK],
-        nbytes[INLINE],
-        nbytes[VIRTUAL],
+        float(nbytes[PACK]),
+        float(nbytes[INLINE]),
+        float(nbytes[VIRTUAL]),
         len(node.layers),
         float(newest) if chunks else None,
     )
