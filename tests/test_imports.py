@@ -36,7 +36,8 @@ _commit.batch _commit.group_commit _commit.note _commit.prepare _commit.prepared
 _commit.rebase_step _commit.request
 _context.config _context.context _environment
 _forks.ledger _forks.merged
-_format.box _format.columns _format.digest _format.envelope _format.ids _format.layer _format.layer_bounds
+_format.box _format.columns _format.derivation _format.digest _format.envelope _format.ids _format.layer
+_format.layer_bounds
 _format.layer_table _format.lifecycle _format.locations _format.manifest _format.msgpack_limits _format.node
 _format.pack _format.record _format.references _format.refs _format.repository_log _format.reserved_keys
 _format.snapshot _format.transaction _format.types _format.wire _format.zarr_changes _format.zarr_metadata

@@ -73,6 +73,11 @@ class ForkLedger:
     rebased: int = 0
     """Epoch of the last fork issued before the newest rebase: it and earlier ones cannot be merged."""
 
+    @property
+    def merged_forks(self) -> int:
+        """Number of forks merged so far."""
+        return len(self.merged.numbers)
+
     def issue(self, epoch: int) -> IssuedFork:
         """Add a fork to the unmerged ones."""
         self.issued[epoch] = IssuedFork()

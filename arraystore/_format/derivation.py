@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from arraystore._format.ids import is_id_text
+from arraystore._format.ids import SnapshotId, id_to_text, is_id_text
+from arraystore._runtime.values import dataclass
 
 RESERVED = "__arraystore"
 """Key of the metadata of a commit that holds it; nobody else may set it."""
@@ -22,6 +22,11 @@ class Derivation:
     """Id of the snapshot that the changes were made on; None where that is not recorded."""
     forks: int = 0
     """Number of forks whose changes were merged."""
+
+    @classmethod
+    def of(cls, made_on: SnapshotId, base: SnapshotId, forks: int, may_rebase: bool) -> Derivation:
+        """Return that of changes made on a snapshot and based on another one: told only where they may differ."""
+        return cls(id_to_text(made_on) if may_rebase or made_on != base else None, forks)
 
     def entries(self) -> dict[str, Any]:
         """Return what is added to the metadata of the commit."""

@@ -19,7 +19,7 @@ from arraystore._commit.request import Committed, Outstanding, Request
 from arraystore._context.context import Context
 from arraystore._forks.ledger import ForkLedger, warn_of_unmerged
 from arraystore._format.derivation import Derivation
-from arraystore._format.ids import SnapshotId, id_to_text
+from arraystore._format.ids import SnapshotId
 from arraystore._log.branch_log import AppendUncertainError
 from arraystore._log.loading import Tip
 from arraystore._runtime import lazy_module, run
@@ -244,8 +244,7 @@ class Session(SessionBase):
         if rebase_with is not None:
             solvers.check_solver(rebase_with)
         counted = self.rebase_metadata if rebase_with is not None else None
-
-        derivation = self._derivation(may_rebase=tries > 0)
+        derivation = Derivation.of(self._made_on, self._tip.state.snapshot, self._ledger.merged_forks, tries > 0)
 
         def note_after(rebases: int) -> bytes:
             added = {} if counted is None else counted(rebases)
@@ -329,7 +328,7 @@ class Session(SessionBase):
         """Asynchronous twin of `flush`."""
         self.check_writable()
         changes = self.hierarchy.writable()
-        note = check_note(message, metadata, self.default_metadata, self._derivation(may_rebase=False))
+        note = check_note(message, metadata, self.default_metadata, Derivation(forks=self._ledger.merged_forks))
         if changes.empty:
             raise SessionStateError("there is nothing to flush: the session has no uncommitted changes")
         with self._committing():
@@ -404,11 +403,6 @@ class Session(SessionBase):
         if reads is not None:
             return declared_reads.declared_reads(self._tip.state, reads)
         return self.hierarchy.reads
-
-    def _derivation(self, *, may_rebase: bool) -> Derivation:
-        """Return how the changes came about; the base only where they may be committed on another one."""
-        moved = may_rebase or self._made_on != self._tip.state.snapshot
-        return Derivation(id_to_text(self._made_on) if moved else None, len(self._ledger.merged.numbers))
 
     def _pending(self, prepared: Prepared, reads: ReadSet | None) -> PendingTransaction:
         return PendingTransaction(prepared, reads, frozenset(unique.node for unique in self.uniques))

@@ -94,7 +94,7 @@ class Region:
     def read(self, out: Array | None) -> Any:
         """Return the items of the region, in `out` if it is given."""
         target = None if self.selected is None else self.target(out)
-        if target is None or not (self.is_empty or self._read_into(target)):
+        if target is None or not (self.is_empty or self.read_into(target)):
             return self.read_generally(out)
         return self.result(target) if out is None else target
 
@@ -122,7 +122,7 @@ class Region:
             )
         return out
 
-    def _read_into(self, target: Array) -> bool:
+    def read_into(self, target: Array) -> bool:
         """Read the region without zarr; False if zarr has to."""
         if self.selected is None or self.codec is None:
             return False

@@ -32,7 +32,7 @@ function isFixed(view, parameters) {
   return !MUTABLE.has(view) && !Object.values(parameters).some((value) => /^(branch|tag):/.test(String(value)));
 }
 
-export async function get(view, parameters = {}, signal = undefined) {
+export async function get(view, parameters = {}, signal = undefined, quiet = false) {
   const key = keyOf(view, parameters);
   if (kept.has(key)) {
     const [result, size] = kept.get(key);
@@ -40,7 +40,7 @@ export async function get(view, parameters = {}, signal = undefined) {
     kept.set(key, [result, size]);
     return result;
   }
-  const [body, size] = report === null ? await fetched(view, parameters, signal) : [recorded(key), 0];
+  const [body, size] = report === null ? await fetched(view, parameters, signal, quiet) : [recorded(key), 0];
   if (body.error) throw new ViewError(body.error);
   const result = decoded(body.result);
   if (report === null && isFixed(view, parameters) && !result.left) keep(key, result, size);
@@ -57,7 +57,7 @@ function keep(key, result, size) {
   }
 }
 
-async function fetched(view, parameters, signal) {
+async function fetched(view, parameters, signal, quiet) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
     if (value !== undefined && value !== null) query.set(name, value);
@@ -80,7 +80,7 @@ async function fetched(view, parameters, signal) {
     total.requests += body.cost.requests;
     total.bytes += body.cost.bytes;
     total.views += 1;
-    total.last = { view, ...body.cost };
+    if (!quiet || total.last === null) total.last = { view, ...body.cost };
     for (const watch of watchers) watch(total);
   }
   return [body, text.length];

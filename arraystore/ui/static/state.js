@@ -1,6 +1,6 @@
 // What several views share: the repository, and its history, of which the newest part comes first.
 
-import { get } from "./api.js";
+import { get, report } from "./api.js";
 
 const FIRST = 200;
 let overviewPromise = null;
@@ -31,6 +31,15 @@ export async function wholeHistory() {
     throw error;
   });
   return allPromise;
+}
+
+// Asks for the tree of the snapshot that most people go to next, while they look at something else: it takes no request
+// to the storage beyond those for the snapshot.
+export async function prepareTree(at) {
+  if (report !== null) return;
+  try {
+    await get("tree", { at: await resolve(at) }, undefined, true);
+  } catch { /* whoever goes there is told */ }
 }
 
 export function refresh() {

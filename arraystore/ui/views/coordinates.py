@@ -17,6 +17,7 @@ from arraystore._session.regions.access import open_array
 from arraystore._session.regions.layout import layout_of
 from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError
+from arraystore.ui.views.bounded_reading import read_bounded
 from arraystore.ui.views.hierarchy import attributes_of, document_of, inner_chunk_shape
 from arraystore.ui.views.limits import MAX_COORDINATES
 from arraystore.ui.views.snapshots import state_of
@@ -173,4 +174,4 @@ async def _load(session: Session, node: Node) -> Coordinate | None:
     chunk: Sequence[int] = inner_chunk_shape(document_of(node)) or (MAX_COORDINATES + 1,)
     if max(layout.shape[0], chunk[0]) > MAX_COORDINATES or layout.dtype.hasobject or layout.dtype.itemsize > 1024:
         return None
-    return Coordinate(np.asarray(await session.read_async(node.path, ...)), attributes_of(node))
+    return Coordinate(await read_bounded(session, node, [slice(0, layout.shape[0])]), attributes_of(node))

@@ -34,6 +34,12 @@ MAX_CHUNK_BYTES = 64 << 20
 MAX_REGION_BYTES = 32 << 20
 """Bytes of the region that one preview reads, before it is thinned out."""
 
+MAX_ENCODED_BYTES = 64 << 20
+"""Encoded bytes that one preview has decoded by codecs that are not the library's own."""
+
+MAX_DECODING_SECONDS = 20.0
+"""Time that this may take."""
+
 MAX_CHUNKS_READ = 4_096
 """Chunks that one preview touches."""
 

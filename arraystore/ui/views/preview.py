@@ -16,6 +16,7 @@ from arraystore._repository.repository import Repository
 from arraystore._session.regions.access import open_array
 from arraystore._session.regions.layout import layout_of
 from arraystore._session.session import Session
+from arraystore.ui.views.bounded_reading import read_bounded
 from arraystore.ui.views.coordinates import Axis, axis_of, load_coordinate, text_of
 from arraystore.ui.views.hierarchy import attributes_of, dimension_names, document_of, inner_chunk_shape
 from arraystore.ui.views.limits import (
@@ -158,11 +159,9 @@ async def read_plane(session: Session, found: Node, axes: Sequence[int] | None, 
         [slice(windows[axis].start, windows[axis].stop) if axis in windows else at[axis] for axis in range(len(sizes))]
     )
     names = dimension_names(found) or (None,) * len(sizes)
-    values, *coordinates = await asyncio.gather(
-        session.read_async(found.path, selection),
-        *(load_coordinate(session, found, name, size) for name, size in zip(names, sizes, strict=False)),
-    )
-    values = np.asarray(values)[tuple([slice(None, None, windows[axis].step) for axis in sorted(windows)])]
+    labels = [load_coordinate(session, found, name, size) for name, size in zip(names, sizes, strict=False)]
+    values, coordinates = await asyncio.gather(read_bounded(session, found, selection), asyncio.gather(*labels))
+    values = values[tuple([slice(None, None, windows[axis].step) for axis in sorted(windows)])]
     if len(shown) == 2 and shown[0] > shown[1]:
         values = values.T
     described = [

@@ -99,7 +99,7 @@ class _Times:
         """Add chunks; returns the time of the newest."""
         nbytes, counts = np.bincount(chunks.number, chunks.length), np.bincount(chunks.number)
         used = np.flatnonzero(counts)
-        times = chunks.times[used].tolist()
+        times: list[int] = chunks.times[used].tolist()
         for begun, total in zip(times, nbytes[used].tolist(), strict=True):
             self.totals[begun] = self.totals.get(begun, 0.0) + total
         return max(times)

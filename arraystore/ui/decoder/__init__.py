@@ -1,0 +1,1 @@
+"""Decoding of chunks by anybody's codecs, in a process with bounded memory and time."""
