@@ -92,7 +92,9 @@ def _build(storage: arraystore.Storage, calendar: _Calendar) -> arraystore.Repos
 
 
 def _correct(repo: arraystore.Repository, calendar: _Calendar) -> None:
-    """Correct an attribute on a branch, repeat that on main, and undo a change that was wrong."""
+    """Correct an attribute on a branch, repeat that on main, undo a change that was wrong; somebody comes late."""
+    late = repo.writable_session("main")
+    zarr.open_group(late.store, path="ocean").attrs["institution"] = "NEMO consortium"
     repo.create_branch("fix/units", repo.lookup_branch("main"))
     calendar.pass_time(86_400)
     with repo.transaction("fix/units", message="Spell the units of the ocean as CF does") as store:
@@ -104,6 +106,8 @@ def _correct(repo: arraystore.Repository, calendar: _Calendar) -> None:
     repo.revert(repo.lookup_branch("main"), branch="main", message="Revert: the first month is sound")
     calendar.pass_time(600)
     repo.cherry_pick(repo.lookup_branch("fix/units"), branch="main")
+    calendar.pass_time(900)
+    late.commit("Name the institution of the ocean model", rebase_with=arraystore.ConflictDetector())
 
 
 def read(path: Path, name: str, region: Any = ...) -> npt.NDArray[Any]:
@@ -152,17 +156,21 @@ def _add_decade(repo: arraystore.Repository, branch: str, path: Path, year: int)
 
 
 def _add_ocean(repo: arraystore.Repository) -> None:
-    """Add three months of a model of the ocean, which has a curvilinear grid."""
+    """Add three months of a model of the ocean, which has a curvilinear grid; each is written by a fork."""
     months = sorted((SAMPLES / "NEMO").glob("*.nc"))
     tos = np.concatenate([read(path, "tos") for path in months])
-    with repo.transaction("main", message="Add sea surface temperature of the ocean model") as store:
-        group = zarr.create_group(store, path="ocean", attributes={"title": "NEMO, three months"})
-        array = group.create_array(
-            "tos", shape=tos.shape, chunks=(1, *(-(-side // 3) for side in tos.shape[1:])), dtype="f4",
-            dimension_names=("month", "y", "x"), fill_value=np.nan,
-            attributes={"units": "degC", "long_name": "Sea surface temperature"},
-        )  # fmt: skip
-        array[...] = np.where(np.abs(tos) > 1e4, np.nan, tos)
+    session = repo.writable_session("main")
+    group = zarr.create_group(session.store, path="ocean", attributes={"title": "NEMO, three months"})
+    group.create_array(
+        "tos", shape=tos.shape, chunks=(1, *(-(-side // 3) for side in tos.shape[1:])), dtype="f4",
+        dimension_names=("month", "y", "x"), fill_value=np.nan,
+        attributes={"units": "degC", "long_name": "Sea surface temperature"},
+    )  # fmt: skip
+    forks = [session.fork() for _ in months]
+    for month, fork in enumerate(forks):
+        fork.write("ocean/tos", (month,), np.where(np.abs(tos[month]) > 1e4, np.nan, tos[month]))
+    session.merge(forks)
+    session.commit("Add sea surface temperature of the ocean model")
 
 
 def _describe(repo: arraystore.Repository, branch: str, scenario: str) -> None:

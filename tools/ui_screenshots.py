@@ -64,7 +64,7 @@ def shots(repo: arraystore.Repository, conflicts: str) -> list[Shot]:
 
 
 def _show_forks(page: Any) -> None:
-    page.eval_on_selector(".virtual", "list => { list.scrollTop = 15 * 36; }")
+    page.eval_on_selector(".virtual", "list => { list.scrollTop = 14 * 36; }")
     page.wait_for_timeout(200)
 
 
