@@ -47,7 +47,7 @@ _maintenance.due
 _public
 _repository.base _repository.creation _repository.methods.history _repository.methods.maintenance
 _repository.methods.refs _repository.methods.settings _repository.repository
-_runtime.concurrency _runtime.values
+_runtime.concurrency _runtime.progress _runtime.values
 _session.base _session.hierarchy _session.listing _session.move _session.pickling _session.session _session.store
 _session.unavailable
 _session.pipeline.blocks _session.pipeline.byte_codecs _session.pipeline.chains _session.pipeline.codecs
@@ -113,7 +113,7 @@ def test_dataclasses_that_a_first_commit_makes_share_their_methods() -> None:
 
 
 def test_a_first_commit_in_a_directory_loads_no_client_of_object_stores_and_nothing_optional() -> None:
-    others = "{'obstore', 'xarray', 'dask', 'rich', 'typer', 'pandas', 'pyarrow'}"
+    others = "{'obstore', 'xarray', 'dask', 'rich', 'typer', 'pandas', 'pyarrow', 'matplotlib', 'tqdm', 'IPython'}"
     assert python(f"{FIRST_COMMIT}\nimport sys; print(*{others}.intersection(sys.modules))") == ""
 
 

@@ -14,6 +14,7 @@ from arraystore._repository.repository import Repository
 from arraystore._repository.snapshots import SnapshotInfo
 from arraystore._runtime import run
 from arraystore._runtime.engine import Engine, EngineOption, caller_engine
+from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.session import Session
 from arraystore.copying.changes import apply_changes
 from arraystore.copying.errors import CopyDivergedError, CopyTargetError
@@ -29,6 +30,7 @@ _AHEAD = 4
 """Snapshots of the source that are opened while one is copied."""
 
 
+@shows_progress("Copying")
 def copy_branch(
     source: Repository,
     target: Storage | Repository,
@@ -42,7 +44,7 @@ def copy_branch(
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> BranchCopyReport:
     """Copy a branch, a tag or a snapshot to a branch of another repository.
 
@@ -72,7 +74,8 @@ def copy_branch(
         Where chunks are copied: ``"threads"`` of this process, ``"spark"`` for the executors of the active session, or
         an engine (`arraystore.spark.engine`).  Each snapshot is committed by this process.
     progress
-        Called with a `CopyProgress` after each object, or each task of an engine.
+        True to show a progress bar (extra ``progress``), or a callable.  That is called with a `CopyProgress` after
+        each object, or each task of an engine.
 
     Raises
     ------
@@ -100,6 +103,7 @@ def copy_branch(
     )
 
 
+@shows_progress("Copying")
 async def copy_branch_async(
     source: Repository,
     target: Storage | Repository,
@@ -113,7 +117,7 @@ async def copy_branch_async(
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> BranchCopyReport:
     """Asynchronous twin of `copy_branch`."""
     if history and message is not None:
@@ -124,7 +128,7 @@ async def copy_branch_async(
     repo = await _open_target(target, source)
     if repo.storage.location == source.storage.location and name == branch:
         raise InvalidInputError(f"branch {name!r} cannot be copied onto itself; name another one in to_branch")
-    counter = CopyCounter(progress)
+    counter = CopyCounter(callback_of(progress))
     counter.enter("snapshots")
     copy = _Copy(source, repo, name, metadata or {}, counter, overwrite, workers)
     await copy.prepare()

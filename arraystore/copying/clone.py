@@ -20,6 +20,7 @@ from arraystore._repository.creation import check_conditional
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore._runtime.engine import Engine, EngineOption, caller_engine
+from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore.copying.clone_view import CloneView
 from arraystore.copying.completeness import Completeness, check_complete
 from arraystore.copying.consistent_cut import ConsistentCut, LogEnds, fix_cut, list_ends
@@ -48,13 +49,14 @@ _OF_A_REPOSITORY = frozenset({REPOSITORY_KEY, "chunks", "history", "hints", "ref
 _SHOWN = 5
 
 
+@shows_progress("Cloning")
 def clone_repository(
     source: Storage,
     target: Storage,
     *,
     verify: bool = True,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> CopyReport:
     """Copy a whole repository, with all branches, tags and history, to another storage, byte for byte.
 
@@ -79,7 +81,8 @@ def clone_repository(
         Where chunks, manifests, transactions and checkpoints are copied: ``"threads"`` of this process, ``"spark"`` for
         the executors of the active session, or an engine (`arraystore.spark.engine`).  Logs are copied by this process.
     progress
-        Called with a `CopyProgress` after each object, or each task of an engine.
+        True to show a progress bar (extra ``progress``), or a callable.  That is called with a `CopyProgress` after
+        each object, or each task of an engine.
 
     Raises
     ------
@@ -96,20 +99,24 @@ def clone_repository(
     return run(work)
 
 
+@shows_progress("Cloning")
 async def clone_repository_async(
     source: Storage,
     target: Storage,
     *,
     verify: bool = True,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> CopyReport:
     """Asynchronous twin of `clone_repository`."""
     if source.location == target.location:
         raise InvalidInputError(f"{source.location} cannot be cloned onto itself")
     workers = engine_for(engine, source, target)
     return await _Clone(
-        CountingStorage(source, log=False), CountingStorage(target, log=False), CopyCounter(progress), workers
+        CountingStorage(source, log=False),
+        CountingStorage(target, log=False),
+        CopyCounter(callback_of(progress)),
+        workers,
     ).make(verify=verify)
 
 

@@ -10,6 +10,7 @@ from arraystore._repository.repository import Repository
 from arraystore._repository.snapshots import SnapshotInfo
 from arraystore._runtime import run
 from arraystore._runtime.extras import how_to_install
+from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore.copying.branch import first_snapshot, tip_of
 from arraystore.copying.errors import CopyDivergedError, CopyError, CopyTargetError
 from arraystore.copying.icechunk_settings import copy_settings
@@ -27,6 +28,7 @@ __all__ = ["import_icechunk", "import_icechunk_async"]
 _HELPER = "import-of-tag/"
 
 
+@shows_progress("Importing")
 def import_icechunk(
     source: icechunk.Repository | icechunk.Storage,
     target: Repository | Storage,
@@ -34,7 +36,7 @@ def import_icechunk(
     branches: Iterable[str] | None = None,
     tags: bool = True,
     files: Storage | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> ImportReport:
     """Import an Icechunk repository with its history.
 
@@ -58,7 +60,8 @@ def import_icechunk(
         The place of the source as a storage of this package. Icechunk does not expose the checksums of virtual chunks:
         they are read from its manifests there. Without it they are imported unchecked.
     progress
-        Called with a `CopyProgress` after each object.
+        True to show a progress bar (extra ``progress``), or a callable.  That is called with a `CopyProgress` after
+        each object.
 
     Raises
     ------
@@ -72,6 +75,7 @@ def import_icechunk(
     return run(import_icechunk_async(source, target, branches=branches, tags=tags, files=files, progress=progress))
 
 
+@shows_progress("Importing")
 async def import_icechunk_async(
     source: icechunk.Repository | icechunk.Storage,
     target: Repository | Storage,
@@ -79,7 +83,7 @@ async def import_icechunk_async(
     branches: Iterable[str] | None = None,
     tags: bool = True,
     files: Storage | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> ImportReport:
     """Asynchronous twin of `import_icechunk`."""
     theirs = await _open_source(source)
@@ -89,7 +93,7 @@ async def import_icechunk_async(
     missing = wanted - there
     if missing:
         raise InvalidInputError(f"there is no branch {min(missing)!r} in the Icechunk repository")
-    work = _Import(theirs, repo, CopyCounter(progress), files)
+    work = _Import(theirs, repo, CopyCounter(callback_of(progress)), files)
     await work.learn()
     tips = {branch: await work.branch(branch) for branch in sorted(wanted, key=lambda name: (name != "main", name))}
     made = {tag: await work.tag(tag) for tag in sorted(await theirs.list_tags_async())} if tags else {}

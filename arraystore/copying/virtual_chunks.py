@@ -21,6 +21,7 @@ from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore._runtime.concurrency import MiB, bounded
 from arraystore._runtime.engine import Engine, EngineOption, caller_engine
+from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.fork import ForkSession
 from arraystore._session.hierarchy import join
 from arraystore._session.listing import present_chunks, visible_nodes
@@ -63,6 +64,7 @@ class MaterializeReport:
     bytes: int = 0
 
 
+@shows_progress("Copying")
 def materialize(
     repository: Repository,
     *,
@@ -72,7 +74,7 @@ def materialize(
     message: str | None = None,
     dry_run: bool = False,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> MaterializeReport:
     """Copy the virtual chunks of a branch into the repository, so that it needs their sources no longer.
 
@@ -98,7 +100,8 @@ def materialize(
         Where chunks are copied: ``"threads"`` of this process, ``"spark"`` for the executors of the active session, or
         an engine (`arraystore.spark.engine`).  Batches are committed by this process.
     progress
-        Called with a `CopyProgress` after each chunk, or each task of an engine.
+        True to show a progress bar (extra ``progress``), or a callable.  That is called with a `CopyProgress` after
+        each chunk, or each task of an engine.
 
     Raises
     ------
@@ -121,6 +124,7 @@ def materialize(
     )
 
 
+@shows_progress("Copying")
 async def materialize_async(
     repository: Repository,
     *,
@@ -130,7 +134,7 @@ async def materialize_async(
     message: str | None = None,
     dry_run: bool = False,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> MaterializeReport:
     """Asynchronous twin of `materialize`."""
     if batch_bytes <= 0:
@@ -139,7 +143,7 @@ async def materialize_async(
     path = group.strip("/")
     if dry_run:
         return await _count(await repository.readonly_session_async(branch), path)
-    counter, report, failures = CopyCounter(progress), MaterializeReport(), 0
+    counter, report, failures = CopyCounter(callback_of(progress)), MaterializeReport(), 0
     while True:
         session = await repository.writable_session_async(branch)
         before = counter.objects, counter.bytes

@@ -22,6 +22,7 @@ from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore._runtime.concurrency import ByteBudget, MiB, for_each
 from arraystore._runtime.engine import Engine, EngineOption, caller_engine
+from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.hierarchy import join
 from arraystore._session.listing import present_chunks, visible_nodes
 from arraystore._session.session import Session
@@ -42,6 +43,7 @@ _AT_A_TIME = 16
 _ROOM = 64 * MiB
 
 
+@shows_progress("Exporting")
 def export_zarr(
     repo: Repository,
     target: ZarrPlace,
@@ -52,7 +54,7 @@ def export_zarr(
     group: str = "",
     overwrite: bool = False,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> TransferReport:
     """Write a snapshot, or a part of it, as a plain Zarr hierarchy that any reader of Zarr can open.
 
@@ -76,7 +78,8 @@ def export_zarr(
         Where chunks are copied: ``"threads"`` of this process, ``"spark"`` for the executors of the active session, or
         an engine (`arraystore.spark.engine`).  Documents are written by this process, last.
     progress
-        Called with a `CopyProgress` after each object, or each task of an engine.
+        True to show a progress bar (extra ``progress``), or a callable.  That is called with a `CopyProgress` after
+        each object, or each task of an engine.
 
     Raises
     ------
@@ -100,6 +103,7 @@ def export_zarr(
     )
 
 
+@shows_progress("Exporting")
 async def export_zarr_async(
     repo: Repository,
     target: ZarrPlace,
@@ -110,13 +114,13 @@ async def export_zarr_async(
     group: str = "",
     overwrite: bool = False,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> TransferReport:
     """Asynchronous twin of `export_zarr`."""
     workers = engine_for(engine, repo.storage)
     place = None if workers is None else place_for(workers, target)
     session = await repo.readonly_session_async(branch, tag=tag, snapshot_id=snapshot_id)
-    export = _Export(session, open_target(target), group.strip("/"), CopyCounter(progress))
+    export = _Export(session, open_target(target), group.strip("/"), CopyCounter(callback_of(progress)))
     if workers is not None and place is not None:
         export.remote = workers, place
     return await export.carry_out(overwrite=overwrite)

@@ -16,6 +16,7 @@ from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore._runtime.concurrency import ByteBudget, MiB, for_each
 from arraystore._runtime.engine import Engine, EngineOption, caller_engine, unexpected
+from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.fork import ForkSession
 from arraystore._session.hierarchy import Hierarchy, join, split_document
 from arraystore._session.listing import visible_nodes
@@ -40,6 +41,7 @@ _Value = tuple[str, int]
 _GROUPS = {"zarr.json": b'{"zarr_format": 3, "node_type": "group", "attributes": {}}', ".zgroup": b'{"zarr_format": 2}'}
 
 
+@shows_progress("Importing")
 def import_zarr(
     source: ZarrPlace,
     repo: Repository,
@@ -51,7 +53,7 @@ def import_zarr(
     overwrite: bool = False,
     rebase_with: ConflictSolver | None = None,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> TransferReport:
     """Import a Zarr hierarchy, version 2 or 3, into a repository, in one commit.
 
@@ -77,7 +79,8 @@ def import_zarr(
         Where chunks are copied: ``"threads"`` of this process, ``"spark"`` for the executors of the active session, or
         an engine (`arraystore.spark.engine`).  The one commit is made by this process.
     progress
-        Called with a `CopyProgress` after each object, or each task of an engine.
+        True to show a progress bar (extra ``progress``), or a callable.  That is called with a `CopyProgress` after
+        each object, or each task of an engine.
 
     Raises
     ------
@@ -104,6 +107,7 @@ def import_zarr(
     )
 
 
+@shows_progress("Importing")
 async def import_zarr_async(
     source: ZarrPlace,
     repo: Repository,
@@ -115,14 +119,14 @@ async def import_zarr_async(
     overwrite: bool = False,
     rebase_with: ConflictSolver | None = None,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> TransferReport:
     """Asynchronous twin of `import_zarr`."""
     workers = engine_for(engine, repo.storage)
     shown = source if workers is None else place_for(workers, source)
     place = open_source(source)
     session = await repo.writable_session_async(branch)
-    work = _Import(place, session.hierarchy, group.strip("/"), CopyCounter(progress))
+    work = _Import(place, session.hierarchy, group.strip("/"), CopyCounter(callback_of(progress)))
     work.make_room(overwrite=overwrite)
     documents = await work.write_documents()
     work.counter.enter("chunks")

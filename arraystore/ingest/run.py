@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from arraystore import ConflictDetector, Repository
 from arraystore._runtime import run
+from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.ingest.model import GroupInfo
@@ -97,6 +98,7 @@ def _session(storage: Storage, branch: str) -> Session | None:
     return None
 
 
+@shows_progress("Writing")
 def ingest(
     sources: Sequence[str | os.PathLike[str]],
     storage: Storage,
@@ -111,7 +113,7 @@ def ingest(
     message: str | None = None,
     spark: SparkSession | None = None,
     master: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> IngestReport:
     """Copy NetCDF, HDF5 or Zarr sources into a repository, in one commit.
 
@@ -138,7 +140,8 @@ def ingest(
     spark
         Session to use; by default the active one, or a new one at `master`.
     progress
-        Called with the tasks done and their total.
+        True to show a progress bar (extra ``progress``), or a callable.  That is called with the tasks done and their
+        total.
 
     Raises
     ------
@@ -154,7 +157,8 @@ def ingest(
         sources, storage, group=group, branch=branch, append_dim=append_dim, chunks=chunks, tasks=tasks, skip=skip,
         source_group=source_group, master=master,
     )  # fmt: skip
-    return carry_out(prepared, message=message, spark=spark, master=master, progress=progress)
+    report = callback_of(progress)
+    return carry_out(prepared, message=message, spark=spark, master=master, progress=report)
 
 
 def carry_out(

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._format.types import Bools
+from arraystore._runtime.progress import shows_progress
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.transforms.arrays import check_free, create_array, open_array, shape_of
@@ -24,6 +25,7 @@ Array = npt.NDArray[Any]
 FUNCTIONS = ("mean", "sum", "min", "max", "median", "first")
 
 
+@shows_progress("Coarsening")
 def coarsen(
     session: Session,
     source: str,
@@ -38,7 +40,7 @@ def coarsen(
     overwrite: bool = False,
     memory: int = DEFAULT_MEMORY,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> TransformReport:
     """Coarsen an array into a new one by windows of cells; nothing is committed.
 

@@ -17,6 +17,7 @@ import numpy as np
 import zarr
 
 from arraystore._format.node import NodeKind
+from arraystore._runtime.progress import shows_progress
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.transforms.arrays import ArrayShape, create_array, describe_array, dimension_names, open_array
@@ -71,6 +72,7 @@ def plan_levels(array: ArrayShape, factors: Mapping[str, int], levels: int | Non
     return shapes
 
 
+@shows_progress("Coarsening")
 def build_pyramid(
     session: Session,
     path: str,
@@ -82,7 +84,7 @@ def build_pyramid(
     overwrite: bool = False,
     memory: int = DEFAULT_MEMORY,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> PyramidReport:
     """Build coarser levels of an array, each from the one before; nothing is committed.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.transforms.arrays import ArrayShape, check_free, create_array, open_array, shape_of
@@ -33,6 +34,7 @@ _METHODS = {
 """Names of methods in the attribute ``cell_methods`` of the CF conventions."""
 
 
+@shows_progress("Reducing")
 def reduce_array(
     session: Session,
     source: str,
@@ -46,7 +48,7 @@ def reduce_array(
     overwrite: bool = False,
     memory: int = DEFAULT_MEMORY,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> TransformReport:
     """Reduce an array along dimensions into a new array; nothing is committed.
 
@@ -81,7 +83,8 @@ def reduce_array(
     engine
         ``"threads"`` of this process, ``"spark"``, or an engine.
     progress
-        Called with the count of finished tasks and the count of all.
+        True to show a progress bar (extra ``progress``), or a callable.  That is called with the count of finished
+        tasks and the count of all.
 
     Raises
     ------
@@ -92,7 +95,7 @@ def reduce_array(
     TransformError, TaskFailedError
         If a task failed for good.
     """
-    began = time.perf_counter()
+    began, report = time.perf_counter(), callback_of(progress)
     array, attributes, decoder = _open(session, source)
     reducer = make_reducer(function, decoder.result_dtype, skipna=skipna, ddof=ddof, missing=_missing(decoder))
     plan = plan_reduction(array, dims, reducer.cell_bytes, chunks, memory)
@@ -104,10 +107,11 @@ def reduce_array(
     else:
         kept.pop("units", None)
     _create(session, target, plan, reducer.dtype, kept, overwrite)
-    results = run_reduction(session, plan, decoder, reducer, target, transform_engine(engine), skipna, progress)
+    results = run_reduction(session, plan, decoder, reducer, target, transform_engine(engine), skipna, report)
     return results.report(target, time.perf_counter() - began)
 
 
+@shows_progress("Counting")
 def histogram(
     session: Session,
     source: str,
@@ -119,7 +123,7 @@ def histogram(
     overwrite: bool = False,
     memory: int = DEFAULT_MEMORY,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> TransformReport:
     """Count the values of an array between edges, along dimensions, into a new array; nothing is committed.
 
@@ -138,7 +142,7 @@ def histogram(
     InvalidInputError, NodeNotFoundError, TransformError, TaskFailedError
         As `reduce_array`.
     """
-    began = time.perf_counter()
+    began, report = time.perf_counter(), callback_of(progress)
     array, attributes, decoder = _open(session, source)
     marks = tuple(float(edge) for edge in edges)
     if len(marks) < 2 or not all(low < high for low, high in pairwise(marks)):
@@ -149,11 +153,12 @@ def histogram(
     kept["bin_edges"] = list(marks)
     _create(session, target, plan, reducer.dtype, kept, overwrite, leading=("bin", len(marks) - 1))
     results = run_reduction(
-        session, plan, decoder, reducer, target, transform_engine(engine), True, progress, leading=len(marks) - 1
+        session, plan, decoder, reducer, target, transform_engine(engine), True, report, leading=len(marks) - 1
     )
     return results.report(target, time.perf_counter() - began)
 
 
+@shows_progress("Reducing")
 def quantile(
     session: Session,
     source: str,
@@ -166,7 +171,7 @@ def quantile(
     overwrite: bool = False,
     memory: int = DEFAULT_MEMORY,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> TransformReport:
     """Compute quantiles of an array along dimensions into a new array; nothing is committed.
 
@@ -188,7 +193,7 @@ def quantile(
     NodeNotFoundError, TransformError, TaskFailedError
         As `reduce_array`.
     """
-    began = time.perf_counter()
+    began, report = time.perf_counter(), callback_of(progress)
     array, attributes, decoder = _open(session, source)
     several = isinstance(quantiles, Sequence)
     marks = tuple(float(each) for each in quantiles) if isinstance(quantiles, Sequence) else (float(quantiles),)
@@ -205,12 +210,12 @@ def quantile(
         exact = plan.holding_all(memory)
         _create(session, target, exact, dtype, kept, overwrite, leading=leading)
         work = ExactQuantile(exact, decoder, target, skipna, marks, several)
-        results = run_quantiles(session, work, runner, progress)
+        results = run_quantiles(session, work, runner, report)
         return results.report(target, time.perf_counter() - began)
     sketch = QuantileSketch(marks, several)
     _create(session, target, plan, dtype, kept, overwrite, leading=leading)
     results = run_reduction(
-        session, plan, decoder, sketch, target, runner, skipna, progress, leading=len(marks) if several else None,
+        session, plan, decoder, sketch, target, runner, skipna, report, leading=len(marks) if several else None,
         returned=True,
     )  # fmt: skip
     error = max((QuantileSketch.rank_error(parts) for parts in results.parts), default=0.0)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._format.types import Bools, Int64s
+from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.base import SessionBase
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
@@ -27,6 +28,7 @@ DEFAULT_MEMORY = 256 << 20
 _BOXES_PER_SLOT = 2 * TASKS_PER_SLOT
 
 
+@shows_progress("Transforming")
 def transform_chunks(
     session: Session,
     sources: str | Sequence[str],
@@ -42,7 +44,7 @@ def transform_chunks(
     engine: EngineOption = "threads",
     tasks: int | None = None,
     description: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> TransformReport:
     """Compute an array from others, box by box; nothing is committed.
 
@@ -84,7 +86,8 @@ def transform_chunks(
     description
         For Spark's pages.
     progress
-        Called with the count of finished tasks and the count of all.
+        True to show a progress bar (extra ``progress``), or a callable.  That is called with the count of finished
+        tasks and the count of all.
 
     Returns
     -------
@@ -111,9 +114,8 @@ def transform_chunks(
     wanted = boxes[plan.touched(session, boxes)] if skip_missing else boxes
     shares = [wanted[part] for part in share_out(cells(wanted), most)]
     text = description or f"transform {', '.join(paths)} to {target}, {len(wanted)} boxes"
-    results = runner.run_forks(
-        session, BoxTransform(plan, function, with_region), shares, description=text, progress=progress
-    )
+    work, report = BoxTransform(plan, function, with_region), callback_of(progress)
+    results = runner.run_forks(session, work, shares, description=text, progress=report)
     return TransformReport(
         plan.target.path, len(wanted), len(boxes) - len(wanted),
         sum(int(result.report["read_bytes"]) for result in results),

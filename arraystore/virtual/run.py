@@ -16,6 +16,7 @@ from arraystore._chunks.virtual_chunk_container import ContainerAccess, VirtualC
 from arraystore._format.locations import common_directory
 from arraystore._runtime import run
 from arraystore._runtime.engine import Engine, EngineOption, worker_engine
+from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.storage import Storage
@@ -97,6 +98,7 @@ class _Parsing:
         )
 
 
+@shows_progress("Opening")
 def virtualize(
     files: Iterable[str | os.PathLike[str]],
     storage: Storage,
@@ -113,7 +115,7 @@ def virtualize(
     message: str | None = None,
     dry_run: bool = False,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> VirtualizeReport:
     """Refer to NetCDF, HDF5, GRIB and TIFF files from a group, in one commit; only coordinates are copied.
 
@@ -147,7 +149,8 @@ def virtualize(
         Where files are opened: ``"threads"`` of this process, or, where they are thousands, ``"spark"`` for the
         executors of the active session, or an engine (`arraystore.spark.engine`).  Workers must be able to read them.
     progress
-        Called with the files done and their total.
+        True to show a progress bar (extra ``progress``), or a callable.  That is called with the files done and their
+        total.
 
     Raises
     ------
@@ -165,13 +168,13 @@ def virtualize(
     loadable = None if loadable_variables is None else tuple(loadable_variables)
     parsing = _Parsing(tuple(chosen), source_group, tuple(skip), loadable, dim)
     session = repository.writable_session(branch)
-    done = 0
+    done, report = 0, callback_of(progress)
     batches = [urls[start : start + _BATCH] for start in range(0, len(urls), _BATCH)]
     for number, dataset in enumerate(_parsed(parsing, batches, worker_engine(engine))):
         write_virtual_dataset(dataset, session, group=group, append_dim=append_dim if number == 0 else dim)
         done += len(batches[number])
-        if progress is not None:
-            progress(done, len(urls))
+        if report is not None:
+            report(done, len(urls))
     text = message or _default_message(urls, group)
     if dry_run:
         return VirtualizeReport("", text, len(urls), added, dry_run)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from arraystore._maintenance.due import RECORD_GRACE
 from arraystore._repository.base import RepositoryBase
 from arraystore._runtime import lazy_module, run
+from arraystore._runtime.progress import callback_of, shows_progress
 
 if TYPE_CHECKING:
     from arraystore._maintenance.collection.summary import GCSummary, Progress
@@ -145,6 +146,7 @@ class MaintenanceMethods(RepositoryBase):
 
     # -- garbage --------------------------------------------------------------------------------------------
 
+    @shows_progress("Collecting")
     def garbage_collect(
         self,
         delete_object_older_than: datetime,
@@ -153,7 +155,7 @@ class MaintenanceMethods(RepositoryBase):
         dry_run: bool = False,
         record_grace: timedelta = RECORD_GRACE,
         nobody_writes: bool = False,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> GCSummary:
         """Delete objects that no snapshot references.
 
@@ -178,7 +180,8 @@ class MaintenanceMethods(RepositoryBase):
             minutes, and one that continues later where records are missing could report the success of a commit
             that is not in the history.
         progress
-            Called with what is being done, how much of it is done, and how much there is or None.
+            True to show a progress bar (extra ``progress``), or a callable.  That is called with what is being done,
+            how much of it is done, and how much there is or None.
 
         Raises
         ------
@@ -199,6 +202,7 @@ class MaintenanceMethods(RepositoryBase):
             )
         )
 
+    @shows_progress("Collecting")
     async def garbage_collect_async(
         self,
         delete_object_older_than: datetime,
@@ -207,7 +211,7 @@ class MaintenanceMethods(RepositoryBase):
         dry_run: bool = False,
         record_grace: timedelta = RECORD_GRACE,
         nobody_writes: bool = False,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> GCSummary:
         """Asynchronous twin of `garbage_collect`."""
         return await garbage.garbage_collect(
@@ -217,9 +221,10 @@ class MaintenanceMethods(RepositoryBase):
             dry_run=dry_run,
             record_grace=record_grace,
             nobody_writes=nobody_writes,
-            progress=progress,
+            progress=callback_of(progress),
         )
 
+    @shows_progress("Compacting")
     def compact(
         self,
         *,
@@ -229,7 +234,7 @@ class MaintenanceMethods(RepositoryBase):
         min_live: float = 0.5,
         dry_run: bool = False,
         engine: EngineOption = "threads",
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> CompactionSummary:
         """Make reading a branch faster and its storage smaller, without changing data or history.
 
@@ -255,7 +260,8 @@ class MaintenanceMethods(RepositoryBase):
         engine
             Where chunks are copied, as for `verify`; this process folds manifests and commits.
         progress
-            Called with what is being done, how much of it is done, and how much there is or None.
+            True to show a progress bar (extra ``progress``), or a callable.  That is called with what is being done,
+            how much of it is done, and how much there is or None.
 
         Raises
         ------
@@ -278,6 +284,7 @@ class MaintenanceMethods(RepositoryBase):
             )
         )
 
+    @shows_progress("Compacting")
     async def compact_async(
         self,
         *,
@@ -287,7 +294,7 @@ class MaintenanceMethods(RepositoryBase):
         min_live: float = 0.5,
         dry_run: bool = False,
         engine: EngineOption = "threads",
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> CompactionSummary:
         """Asynchronous twin of `compact`."""
         return await compaction.compact(
@@ -298,7 +305,7 @@ class MaintenanceMethods(RepositoryBase):
             min_live=min_live,
             dry_run=dry_run,
             engine=engine,
-            progress=progress,
+            progress=callback_of(progress),
         )
 
     def rewrite_manifests(
@@ -352,13 +359,14 @@ class MaintenanceMethods(RepositoryBase):
             default_metadata=self._default_metadata,
         )
 
+    @shows_progress("Verifying")
     def verify(
         self,
         level: Literal["metadata", "chunks"] = "metadata",
         *,
         sample: int | None = None,
         engine: EngineOption = "threads",
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> VerifyReport:
         """Verify everything that branches and tags lead to, and report damage.
 
@@ -376,7 +384,8 @@ class MaintenanceMethods(RepositoryBase):
             Where chunks are read: ``"threads"`` of this process, ``"spark"`` for the executors of the active session,
             or an engine (`arraystore.spark.engine`).
         progress
-            Called with what is being done, how much of it is done, and how much there is or None.
+            True to show a progress bar (extra ``progress``), or a callable.  That is called with what is being done,
+            how much of it is done, and how much there is or None.
 
         Returns
         -------
@@ -392,18 +401,22 @@ class MaintenanceMethods(RepositoryBase):
         """
         return run(self.verify_async(level, sample=sample, engine=engines.caller_engine(engine), progress=progress))
 
+    @shows_progress("Verifying")
     async def verify_async(
         self,
         level: Literal["metadata", "chunks"] = "metadata",
         *,
         sample: int | None = None,
         engine: EngineOption = "threads",
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> VerifyReport:
         """Asynchronous twin of `verify`."""
-        return await verification.verify(self._context, level, sample=sample, engine=engine, progress=progress)
+        return await verification.verify(
+            self._context, level, sample=sample, engine=engine, progress=callback_of(progress)
+        )
 
-    def repair(self, *, dry_run: bool = False, progress: Progress | None = None) -> RepairReport:
+    @shows_progress("Repairing")
+    def repair(self, *, dry_run: bool = False, progress: Progress | bool | None = None) -> RepairReport:
         """Verify the metadata, and rebuild what the logs can rebuild: checkpoints, history pages and hints.
 
         A lost record is written again if later ones repeat all that it held.  Records that are there, manifests, change
@@ -423,9 +436,10 @@ class MaintenanceMethods(RepositoryBase):
         """
         return run(self.repair_async(dry_run=dry_run, progress=progress))
 
-    async def repair_async(self, *, dry_run: bool = False, progress: Progress | None = None) -> RepairReport:
+    @shows_progress("Repairing")
+    async def repair_async(self, *, dry_run: bool = False, progress: Progress | bool | None = None) -> RepairReport:
         """Asynchronous twin of `repair`."""
-        return await verification.repair(self._context, dry_run=dry_run, progress=progress)
+        return await verification.repair(self._context, dry_run=dry_run, progress=callback_of(progress))
 
     def statistics(self, *, branch: str = "main", limit: int = 100) -> RepositoryStatistics:
         """Measure what takes space, how much of it is in use, and how often a branch is committed to.

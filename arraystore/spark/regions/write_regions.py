@@ -14,6 +14,7 @@ import numpy.typing as npt
 import zarr
 
 from arraystore._format.types import Int64s
+from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError, NodeNotFoundError
@@ -87,6 +88,7 @@ def chunk_regions(array: zarr.Array[Any], *, max_bytes: int = _REGION_BYTES) -> 
     return [as_slices(row) for row in cut_regions(target.shape, target.unit, target.itemsize, max_bytes)]
 
 
+@shows_progress("Writing")
 def write_regions(
     session: Session,
     path: str | Sequence[str],
@@ -98,7 +100,7 @@ def write_regions(
     blocks: Blocks | None = None,
     align: Align = "own",
     description: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> WriteReport:
     """Have executors make the values of regions and write them; nothing is committed.
 
@@ -133,7 +135,8 @@ def write_regions(
     description
         For Spark's pages.
     progress
-        Called with the count of finished tasks and the count of all.
+        True to show a progress bar (extra ``progress``), or a callable.  That is called with the count of finished
+        tasks and the count of all.
 
     Returns
     -------
@@ -167,7 +170,7 @@ def write_regions(
     text = description or f"arraystore: write {len(bounds)} regions of {', '.join(paths)}"
     outcomes = run_tasks(
         spark, session, [pack_bounds(bounds[assigned]) for assigned in assignments],
-        _RegionWork(tuple(targets), func, isinstance(path, str)), description=text, progress=progress,
+        _RegionWork(tuple(targets), func, isinstance(path, str)), description=text, progress=callback_of(progress),
         take=partial(merge_outcomes, session),
     )  # fmt: skip
     chunks = sum(item.chunks for item in owned)

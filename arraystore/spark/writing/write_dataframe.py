@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial as partial_function
 from typing import TYPE_CHECKING
 
+from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.spark.creation.create import create_missing, reserved_values
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+@shows_progress("Writing")
 def write_dataframe(
     df: DataFrame,
     session: Session,
@@ -57,7 +59,7 @@ def write_dataframe(
     shuffle: bool = True,
     sort: bool | None = None,
     tasks: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     description: str | None = None,
 ) -> WriteReport:
     """Write the rows of a DataFrame into arrays; each row is one cell.
@@ -127,7 +129,8 @@ def write_dataframe(
     tasks
         Number of tasks; by default one for each slot of the cluster, but no more than there are chunks.
     progress
-        Called on the driver with the count of finished tasks and the count of all.
+        True to show a progress bar (extra ``progress``), or a callable.  That is called on the driver with the count of
+        finished tasks and the count of all.
     description
         For Spark's pages.
 
@@ -195,7 +198,9 @@ def write_dataframe(
 
         def write(beneath: Sequence[bytes]) -> list[Outcome]:
             take = _taking(df, session, plan, beneath)
-            return run_fork_job(session, frame, plan.work, description=text, tasks=tasks, progress=progress, take=take)
+            return run_fork_job(
+                session, frame, plan.work, description=text, tasks=tasks, progress=callback_of(progress), take=take
+            )
 
         if plan.region is None:
             outcomes = write(())

@@ -11,6 +11,7 @@ import numpy as np
 from arraystore._format.types import Int64s
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run as run_async
+from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.session import Session
 from arraystore.errors import ConflictError, InvalidInputError, RebaseFailedError, RefNotFoundError
 from arraystore.transforms.arrays import ArrayShape, check_free, describe_array, open_array
@@ -101,6 +102,7 @@ def plan_rechunk(
     return _plan(array, unit, memory, _parallel(transform_engine(engine)))
 
 
+@shows_progress("Rechunking")
 def rechunk(
     repo: Repository,
     path: str,
@@ -115,7 +117,7 @@ def rechunk(
     engine: EngineOption = "threads",
     batch_bytes: int | None = None,
     restart: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> RechunkReport:
     """Copy an array of a branch into other chunks, in bounded memory and one commit.
 
@@ -155,7 +157,8 @@ def rechunk(
     restart
         Whether to begin anew instead of resuming.
     progress
-        Called with the count of copied boxes and the count of all.
+        True to show a progress bar (extra ``progress``), or a callable.  That is called with the count of copied boxes
+        and the count of all.
 
     Raises
     ------
@@ -188,7 +191,7 @@ def rechunk(
         if job.target != job.path and not overwrite:
             check_free(session, job.target)
         start(repo, job, fresh)
-    run = _Run(repo, job, saved or fresh, runner, batch_bytes or _BATCH_BYTES, progress)
+    run = _Run(repo, job, saved or fresh, runner, batch_bytes or _BATCH_BYTES, callback_of(progress))
     run.copy()
     snapshot = run.finish(message or f"Rechunk {job.path} to {job.target} in chunks of {'×'.join(map(str, sides))}")
     return run.report(snapshot, resumed=saved is not None, seconds=time.perf_counter() - began)
