@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Conflict", "ConflictType", "VersionSelection", "conflict_table"]
+from arraystore._runtime.display import View, section
+from arraystore._runtime.formatting import count_text
+
+__all__ = ["Conflict", "ConflictType", "Conflicts", "VersionSelection", "conflict_table"]
 
 _SHOWN_CHUNKS = 3
 _SHOWN_CONFLICTS = 20
+_COLUMNS = ("conflict", "path", "chunks", "with snapshot", "what happened")
 
 
 class ConflictType(enum.Enum):
@@ -102,6 +106,9 @@ class Conflict:
     def __repr__(self) -> str:
         return f"Conflict({self.conflict_type.name}, {self.path!r}, chunks={self.chunks_text() or None})"
 
+    def _repr_html_(self) -> str:
+        return _view(f"Conflict at {self.path}", [self]).to_html()
+
     def chunks_text(self) -> str:
         """Format the coordinates of the first chunks and the number of the others."""
         if self.conflicted_chunks is None:
@@ -111,13 +118,27 @@ class Conflict:
         return f"{shown} and {rest} more" if rest > 0 else shown
 
 
+class Conflicts(list[Conflict]):
+    """List of conflicts, which notebooks show as a table."""
+
+    def __repr__(self) -> str:
+        return _view(count_text(len(self), "conflict"), self).to_text()
+
+    def _repr_html_(self) -> str:
+        return _view(count_text(len(self), "conflict"), self).to_html()
+
+
+def _view(title: str, conflicts: Sequence[Conflict]) -> View:
+    return View(title, sections=section("", _COLUMNS, conflicts, _row, limit=_SHOWN_CONFLICTS))
+
+
+def _row(item: Any) -> tuple[str, ...]:
+    return item.conflict_type.name, item.path, item.chunks_text(), item.snapshot, item.detail
+
+
 def conflict_table(conflicts: Sequence[Any]) -> str:
     """Format conflicts as a table with one line each."""
-    rows = [("conflict", "path", "chunks", "with snapshot", "what happened")]
-    rows += [
-        (item.conflict_type.name, item.path, item.chunks_text(), item.snapshot, item.detail)
-        for item in conflicts[:_SHOWN_CONFLICTS]
-    ]
+    rows = [_COLUMNS, *map(_row, conflicts[:_SHOWN_CONFLICTS])]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [
         "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[4]]).rstrip() for row in rows

@@ -27,6 +27,7 @@ if not TYPE_CHECKING:
             "arraystore._maintenance.verification.findings": "Finding Severity VerifyReport",
             "arraystore._maintenance.verification.repair": "RepairReport",
             "arraystore._maintenance.verification.statistics": "RepositoryStatistics",
+            "arraystore._repository.ancestry": "Ancestry AsyncAncestry",
             "arraystore._repository.maintenance": "MaintenanceReport UpkeepOptions",
             "arraystore._repository.repository": "Repository",
             "arraystore._repository.snapshots": "SnapshotInfo",
@@ -74,6 +75,7 @@ else:  # the reference pages take what stands under a plain TYPE_CHECKING for no
     from arraystore._maintenance.verification.findings import Finding, Severity, VerifyReport
     from arraystore._maintenance.verification.repair import RepairReport
     from arraystore._maintenance.verification.statistics import RepositoryStatistics
+    from arraystore._repository.ancestry import Ancestry, AsyncAncestry
     from arraystore._repository.maintenance import MaintenanceReport, UpkeepOptions
     from arraystore._repository.repository import Repository
     from arraystore._repository.snapshots import SnapshotInfo
@@ -157,9 +159,11 @@ __all__ = [
     "DELETE",
     "FROM_SOURCE",
     "AlreadyExistsError",
+    "Ancestry",
     "AncestryGraph",
     "ArrayStore",
     "ArrayStoreError",
+    "AsyncAncestry",
     "BasicConflictSolver",
     "ByteRange",
     "BytesLike",

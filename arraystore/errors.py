@@ -398,7 +398,7 @@ class RebaseFailedError(ConflictError):
         table = _conflicts.conflict_table(conflicts)
         self.args = (f"the changes cannot be rebased {onto}: {count}. Nothing was committed.\n{table}",)
         self.snapshot = snapshot
-        self.conflicts = list(conflicts)
+        self.conflicts = _conflicts.Conflicts(conflicts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.snapshot, self.conflicts, self.expected_parent, self.branch))

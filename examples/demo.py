@@ -20,8 +20,9 @@ from rich.console import Console
 from rich.table import Table
 
 import arraystore
+from arraystore._runtime.formatting import bytes_text
 from arraystore.cli import main as arraystore_command
-from arraystore.cli.console import bytes_text, make_console
+from arraystore.cli.console import make_console
 from arraystore.cli.history import print_history
 from arraystore.ingest import IngestReport, ingest
 from arraystore.spark import start_session

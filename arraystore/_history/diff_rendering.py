@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from arraystore._format.types import Int64s
+from arraystore._runtime.formatting import one_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -92,8 +93,8 @@ def diff_to_html(sections: Sections, limit: int | None = _MOST_LINES) -> str:
     for title, lines in sections.items():
         shown, rest = _cut(lines, limit)
         items = [
-            " → ".join(f"<code>{html.escape(path)}</code>" for path in line.paths)
-            + (f" <small>{html.escape(line.detail)}</small>" if line.detail else "")
+            " → ".join(f"<code>{html.escape(one_line(path))}</code>" for path in line.paths)
+            + (f" <small>{html.escape(one_line(line.detail))}</small>" if line.detail else "")
             for line in shown
         ]
         cell = "<br>".join([*items, *([rest] if rest else [])])

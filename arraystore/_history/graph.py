@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import SnapshotId, id_to_text
 from arraystore._format.record import decode_note
+from arraystore._runtime.formatting import one_line, printable
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class GraphRow:
     def subject(self) -> str:
         """First line of the message, without what would steer a terminal."""
         first_line = next(iter(self.message.splitlines()), "")
-        return "".join(character if character.isprintable() else "�" for character in first_line)
+        return printable(first_line)
 
 
 @dataclass(frozen=True)
@@ -219,6 +220,9 @@ def _graph_row(
 _COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5")
 _STEP, _LANE, _MARGIN = 24, 18, 14
 
+_SUBJECT, _MOST_LABELS = 80, 6
+"""Characters of a message, and labels of a snapshot, that a picture shows."""
+
 
 def _svg(rows: Sequence[GraphRow], more: Sequence[int], width: int) -> str:
     """Draw dots, the lines between them, and a caption for each."""
@@ -236,10 +240,10 @@ def _svg(rows: Sequence[GraphRow], more: Sequence[int], width: int) -> str:
             turn = "" if to_x == x else f" L{x} {to_y - _STEP / 2} Q{x} {to_y}"
             lines.append(f'<path d="M{x} {y}{turn or " L"} {to_x} {to_y}" stroke="{colour}"{dash}/>')
         dots.append(
-            f'<circle cx="{x}" cy="{y}" r="5" fill="{colour}"><title>{html.escape(row.subject)}</title></circle>'
+            f'<circle cx="{x}" cy="{y}" r="5" fill="{colour}"><title>{html.escape(_subject(row))}</title></circle>'
         )
         dots.append(f'<text x="{left}" y="{y + 4}">{_caption(row)}</text>')
-    size = max((len(row.caption) for row in rows), default=0)
+    size = max((_length(row) for row in rows), default=0)
     across, down = left + 8 * size + _MARGIN, bottom + (_MARGIN if more else 0)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{across}" height="{down}" viewBox="0 0 {across} {down}">'
@@ -249,5 +253,20 @@ def _svg(rows: Sequence[GraphRow], more: Sequence[int], width: int) -> str:
 
 
 def _caption(row: GraphRow) -> str:
-    labels = "".join([f'<tspan font-weight="bold"> {html.escape(label)}</tspan>' for label in row.labels])
-    return f"{row.id} {row.written_at:%Y-%m-%d %H:%M}{labels} {html.escape(row.subject)}".rstrip()
+    labels = "".join([f'<tspan font-weight="bold"> {html.escape(label)}</tspan>' for label in _labels(row)])
+    return f"{row.id} {row.written_at:%Y-%m-%d %H:%M}{labels} {html.escape(_subject(row))}".rstrip()
+
+
+def _length(row: GraphRow) -> int:
+    return len(row.id) + 18 + sum(1 + len(label) for label in _labels(row)) + len(_subject(row))
+
+
+def _subject(row: GraphRow) -> str:
+    return one_line(row.message, _SUBJECT)
+
+
+def _labels(row: GraphRow) -> list[str]:
+    """Return the labels that are drawn, and the count of the others."""
+    labels = [one_line(label, _SUBJECT) for label in row.labels[:_MOST_LABELS]]
+    rest = len(row.labels) - len(labels)
+    return [*labels, f"+{rest:,}"] if rest else labels

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arraystore._chunks.cache_usage import CacheStats
 from arraystore._context.config import RepositoryConfig
 from arraystore._context.context import Context
 from arraystore._format.ids import id_to_text
 from arraystore._format.refs import RepositoryInfo
+from arraystore._runtime import lazy_module
 from arraystore.storage.protocol import Storage
+
+if TYPE_CHECKING:
+    from arraystore._repository import views
+else:
+    views = lazy_module("arraystore._repository.views")
 
 
 class RepositoryBase:
@@ -58,6 +64,9 @@ class RepositoryBase:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.storage.location}>"
+
+    def _repr_html_(self) -> str:
+        return views.look_at_repository(self._context, self.id).to_html()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RepositoryBase):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from arraystore._context.context import Context
 from arraystore._format.history import SnapshotRow
 from arraystore._format.ids import SnapshotId
-from arraystore._format.repository_log import FIRST_BRANCH, Tag
+from arraystore._format.repository_log import FIRST_BRANCH, RepositoryTable, Tag
 from arraystore._history.compare import compare
 from arraystore._history.diff import Diff, diff_of
 from arraystore._history.graph import AncestryGraph, History, draw_history, gather_rows
@@ -19,6 +19,9 @@ from arraystore.errors import InvalidInputError, RefNotFoundError
 
 _REQUESTS = 16
 """Branches that are looked up at a time."""
+
+_LOOK_BRANCHES, _LOOK_TAGS = 16, 16
+"""Branches and tags that a look at a repository reads, each of which takes requests."""
 
 
 async def diff(
@@ -69,6 +72,26 @@ async def read_graph(
     return rows, _labels(branches, tags)
 
 
+async def read_newest(
+    context: Context, limit: int
+) -> tuple[dict[SnapshotId, SnapshotRow], dict[SnapshotId, list[str]]]:
+    """Read the newest snapshots, and their names, from some branches and tags, so that a look takes few requests."""
+    table = await context.repository_log.table()
+    newest_tags = sorted(table.tags.items(), key=lambda item: item[1].snapshot)[-_LOOK_TAGS:]
+    return await read_graph(context, limit, await _some_branches(context, table), dict(newest_tags))
+
+
+async def read_labels(context: Context) -> dict[SnapshotId, list[str]]:
+    """Read the names of snapshots: those of some branches, and of all tags."""
+    table = await context.repository_log.table()
+    return _labels(await _some_branches(context, table), table.tags)
+
+
+async def _some_branches(context: Context, table: RepositoryTable) -> dict[str, SnapshotId]:
+    live = sorted([name for name, row in table.branches.items() if not row.deleted], key=first_branch_first)
+    return await _newest(context, live[:_LOOK_BRANCHES])
+
+
 def _labels(branches: Mapping[str, SnapshotId], tags: Mapping[str, Tag]) -> dict[SnapshotId, list[str]]:
     """Return the branch and tag names of snapshots."""
     labels: dict[SnapshotId, list[str]] = {}
@@ -88,9 +111,14 @@ async def _newest(context: Context, branches: Iterable[str]) -> dict[str, Snapsh
         except RefNotFoundError:  # deleted meanwhile
             return None
 
-    ordered = sorted(branches, key=lambda name: (name != FIRST_BRANCH, name))
+    ordered = sorted(branches, key=first_branch_first)
     pairs = zip(ordered, await bounded(newest, ordered, _REQUESTS), strict=True)
     return {name: snapshot for name, snapshot in pairs if snapshot is not None}
+
+
+def first_branch_first(name: str) -> tuple[bool, str]:
+    """Return the key by which names of branches are sorted."""
+    return name != FIRST_BRANCH, name
 
 
 def _all_histories(context: Context, branches: Mapping[str, SnapshotId], tags: Mapping[str, Tag]) -> Iterable[History]:

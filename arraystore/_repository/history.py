@@ -9,6 +9,7 @@ from arraystore._context.context import Context
 from arraystore._format.history import SnapshotRow
 from arraystore._history.operations_log import Update, merged, updates_of_log, updates_of_repository
 from arraystore._log.ancestry import ancestry
+from arraystore._log.loading import Tip
 from arraystore._repository.snapshots import load_snapshot
 from arraystore._runtime import run
 
@@ -20,9 +21,14 @@ async def read_ancestry(
 ) -> AsyncIterator[list[SnapshotRow]]:
     """Yield a snapshot and those before it, newest first, in pages that are read as far as they are iterated."""
     tip = await load_snapshot(context, branch=branch, tag=tag, snapshot_id=snapshot_id)
-    log = context.log(tip.state.branch)
-    newest = None if branch is not None else context.newest_state
-    async for rows in ancestry(log, tip, newest):
+    async for rows in rows_before(context, tip, is_newest=branch is not None):
+        yield rows
+
+
+async def rows_before(context: Context, tip: Tip, *, is_newest: bool) -> AsyncIterator[list[SnapshotRow]]:
+    """Yield a snapshot, which may be the newest one of its branch, and those before it, as `read_ancestry`."""
+    newest = None if is_newest else context.newest_state
+    async for rows in ancestry(context.log(tip.state.branch), tip, newest):
         yield rows
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, TypeVar
 
 from arraystore._context.context import Context
@@ -18,6 +19,8 @@ from arraystore._history.snapshot_lookup import find, find_outside_logs, load_by
 from arraystore._history.time_travel import microseconds_of, nearer, newest_until
 from arraystore._log.ancestry import ancestry
 from arraystore._log.loading import Tip, load_checkpoint
+from arraystore._runtime.display import View
+from arraystore._runtime.formatting import time_text, value_text
 from arraystore.errors import (
     InvalidInputError,
     ObjectNotFoundError,
@@ -26,6 +29,9 @@ from arraystore.errors import (
 )
 
 _T = TypeVar("_T")
+
+_SHOWN_LINES, _SHOWN_CHARACTERS = 20, 4_000
+"""Lines and characters of a message, and values of metadata, that a notebook shows."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,16 @@ class SnapshotInfo:
     imported_at: datetime | None = None
     base_id: str | None = None
     merged_forks: int = 0
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "parent": self.parent_id or "none",
+            "time (UTC)": time_text(self.written_at),
+            **({"imported at (UTC)": time_text(self.imported_at)} if self.imported_at is not None else {}),
+            **{f"metadata {name}": value_text(value) for name, value in islice(self.metadata.items(), _SHOWN_LINES)},
+        }
+        message = "\n".join(self.message[:_SHOWN_CHARACTERS].splitlines()[:_SHOWN_LINES])
+        return View(f"Snapshot {self.id}", tuple(facts.items()), prose=message).to_html()
 
 
 def snapshot_info(row: SnapshotRow) -> SnapshotInfo:

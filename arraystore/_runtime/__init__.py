@@ -75,8 +75,11 @@ def submit(work: Coroutine[Any, Any, T]) -> Future[T]:
     return asyncio.run_coroutine_threadsafe(work, background_loop())
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the background loop and return its result; raises `RuntimeError` on that loop."""
+def run(work: Coroutine[Any, Any, T], *, seconds: float | None = None) -> T:
+    """Run a coroutine on the background loop and return its result.
+
+    Raises `RuntimeError` on that loop, and `TimeoutError` if it has not ended after so many seconds.
+    """
     if threading.current_thread() is _thread:
         work.close()
         raise RuntimeError(
@@ -84,7 +87,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         )
     future = submit(work)
     try:
-        return future.result()
+        return future.result(seconds)
     except BaseException:
         future.cancel()
         raise

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from arraystore._forks import uncommitted
     from arraystore._history import diff, missing_objects, pinning
     from arraystore._history.diff import Diff
-    from arraystore._session import rearrange
+    from arraystore._session import rearrange, views
     from arraystore._session.rearrange import ChunkFunction
     from arraystore._session.regions import access, many
 else:
@@ -51,6 +51,7 @@ else:
     access = lazy_module("arraystore._session.regions.access")
     many = lazy_module("arraystore._session.regions.many")
     rearrange = lazy_module("arraystore._session.rearrange")
+    views = lazy_module("arraystore._session.views")
 
 Isolation = Literal["snapshot", "serializable"]
 ISOLATIONS: tuple[Isolation, Isolation] = ("snapshot", "serializable")
@@ -178,6 +179,16 @@ class SessionBase:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.describe()}{' read-only' if self.read_only else ''}>"
+
+    def _repr_html_(self) -> str:
+        facts = (
+            ("snapshot", self.snapshot_id),
+            *((("branch", self.branch),) if self.branch is not None else ()),
+            ("state", "read-only" if self.read_only else self._state.value),
+            *((("isolation", self.isolation),) if self._isolation else ()),
+        )
+        title = f"{type(self).__name__} of {self.context.storage.location}"
+        return views.session_view(title, facts, self.hierarchy).to_html()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SessionBase):

@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from arraystore._runtime.formatting import bytes_text
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -111,26 +113,6 @@ def _item_text(value: Any) -> str:
 def print_note(text: str) -> None:
     """Print a note on standard error."""
     print(f"note: {text}", file=sys.stderr)
-
-
-def bytes_text(count: int) -> str:
-    """Format a size in bytes, as in ``1.7 MiB``."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
-
-
-def count_text(count: int, name: str) -> str:
-    """Format a count, as in ``1 chunk`` or ``2 chunks``."""
-    return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
-
-
-def time_text(time: datetime) -> str:
-    """Format a time, to the second."""
-    return f"{time:%Y-%m-%d %H:%M:%S}"
 
 
 def plain(value: Any) -> Any:

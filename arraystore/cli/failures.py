@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import traceback
 from typing import Any
 
+from arraystore._runtime.redaction import redact
 from arraystore.errors import (
     ArrayStoreError,
     ConflictError,
@@ -45,24 +45,6 @@ _BY_KIND: tuple[tuple[type[Exception], int], ...] = (
 )
 
 TRACEBACK_VARIABLE = "ARRAYSTORE_TRACEBACK"
-
-_USER_IN_URL = re.compile(r"(?<=://)[^/\s@]*:[^/\s]*@")
-_SECRET_IN_QUERY = re.compile(
-    r"(?i)([?&;\s](?:[\w.-]*(?:secret|token|signature|credential|password|access[-_]?key|account[-_]?key)[\w.-]*|sig)=)"
-    r"[^&\s'\")]+"
-)
-_SECRET_VARIABLE = re.compile(r"(?i)secret|token|password|account_key|access_key$|sas|connection_string")
-_SHORTEST_SECRET = 8
-
-
-def redact(text: str) -> str:
-    """Redact possible secrets: passwords and signatures in URLs, and values of secret environment variables."""
-    text = _USER_IN_URL.sub("***@", text)
-    text = _SECRET_IN_QUERY.sub(r"\1***", text)
-    for name, value in os.environ.items():
-        if len(value) >= _SHORTEST_SECRET and _SECRET_VARIABLE.search(name) and "/" not in value[:1]:
-            text = text.replace(value, "***")
-    return text
 
 
 def print_error(error: Exception) -> int:

@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arraystore.cli.console import (
-    literal,
-    make_console,
-    plain,
-    print_json,
-    print_pairs,
-    stream_json,
-    time_text,
-)
+from arraystore._runtime.formatting import time_text
+from arraystore.cli.console import literal, make_console, plain, print_json, print_pairs, stream_json
 from arraystore.cli.options import BranchName, Json, Limit, Ref, Snapshot, Url
 from arraystore.cli.resolve import ResolvedRef, open_repository, resolve
 from arraystore.errors import InvalidInputError

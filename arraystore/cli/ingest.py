@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arraystore.cli.console import bytes_text, count_text, literal, make_console, make_table, print_json
+from arraystore._runtime.formatting import bytes_text, count_text
+from arraystore.cli.console import literal, make_console, make_table, print_json
 from arraystore.cli.options import Branch, DryRun, Json, Message
 from arraystore.cli.progress import progress_bar
 from arraystore.cli.repository_argument import REPOSITORY_VARIABLE

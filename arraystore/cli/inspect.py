@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arraystore.cli.console import count_text, literal, make_console, print_json, print_table
+from arraystore._runtime.formatting import count_text
+from arraystore.cli.console import literal, make_console, print_json, print_table
 from arraystore.cli.options import AsOf, Json, Path, RefOption, Url
 from arraystore.cli.resolve import open_repository, open_session
 

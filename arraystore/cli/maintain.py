@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arraystore._runtime.formatting import bytes_text, count_text, time_text
 from arraystore.cli.confirmation import confirm
-from arraystore.cli.console import (
-    bytes_text,
-    count_text,
-    plain,
-    print_json,
-    print_note,
-    print_pairs,
-    print_report,
-    print_table,
-    time_text,
-)
+from arraystore.cli.console import plain, print_json, print_note, print_pairs, print_report, print_table
 from arraystore.cli.engine import EngineName, Master, On, open_engine
 from arraystore.cli.options import DryRun, Json, Url, Yes
 from arraystore.cli.progress import progress_bar

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from arraystore._runtime.formatting import time_text
 from arraystore.cli.confirmation import confirm
-from arraystore.cli.console import print_json, print_result, print_table, time_text
+from arraystore.cli.console import print_json, print_result, print_table
 from arraystore.cli.group import CommandGroup
 from arraystore.cli.options import Branch, BranchName, DryRun, Json, Message, Snapshot, Url, Yes
 from arraystore.cli.resolve import open_repository, resolve

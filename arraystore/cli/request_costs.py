@@ -76,7 +76,8 @@ def _read_chunk(url: str, branch: str, array: ArrayStatistics) -> None:
 
 def cost_table(costs: list[CommandCost]) -> Table:
     """Return costs as a table."""
-    from arraystore.cli.console import add_row, bytes_text, make_table
+    from arraystore._runtime.formatting import bytes_text
+    from arraystore.cli.console import add_row, make_table
 
     table = make_table("command", *_KINDS, "requests", "read", right=(*_KINDS, "requests", "read"))
     for cost in costs:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arraystore.cli.console import add_row, bytes_text, count_text, make_console, make_table, print_json
+from arraystore._runtime.formatting import bytes_text, count_text
+from arraystore.cli.console import add_row, make_console, make_table, print_json
 from arraystore.cli.options import Json, Url
 from arraystore.cli.resolve import open_repository
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from arraystore._runtime.redaction import redact
 from arraystore.cli.confirmation import confirm
 from arraystore.cli.console import print_report
 from arraystore.cli.engine import EngineName, Master, On, open_engine
-from arraystore.cli.failures import redact
 from arraystore.cli.group import CommandGroup
 from arraystore.cli.options import Authorize, Branch, Json, Message, RefOption, Url, Yes
 from arraystore.cli.progress import progress_bar

@@ -67,7 +67,8 @@ def _bound_memory() -> None:
 
 def _export(url: str, file: Path, branch: str, authorize: Sequence[str], *, as_json: bool) -> None:
     """Write a report, and say how large it is."""
-    from arraystore.cli.console import bytes_text, print_result
+    from arraystore._runtime.formatting import bytes_text
+    from arraystore.cli.console import print_result
     from arraystore.ui import export_report
 
     size, complete = export_report(open_storage(url), file, branch=branch, authorize=authorize)

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from arraystore.cli.console import count_text, print_report, print_result
+from arraystore._runtime.formatting import count_text
+from arraystore.cli.console import print_report, print_result
 from arraystore.cli.engine import EngineName, Master, On, open_engine
 from arraystore.cli.ingest import Group, Repo, Skip, SourceGroup
 from arraystore.cli.options import Authorize, Branch, DryRun, Json, Message, Url

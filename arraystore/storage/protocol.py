@@ -80,6 +80,13 @@ class Storage(abc.ABC):
     def location(self) -> str:
         """URL of the storage, without secrets; equal locations hold the same objects."""
 
+    def _repr_html_(self) -> str:
+        from arraystore._runtime.display import View
+        from arraystore._runtime.redaction import redact
+
+        facts = ("location", redact(self.location)), ("shared by processes", "yes" if self.shared else "no")
+        return View(type(self).__name__, facts).to_html()
+
     @abc.abstractmethod
     async def get(self, key: str) -> BytesLike:
         """Return a whole object.

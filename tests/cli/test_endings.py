@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import arraystore
+from arraystore._runtime.redaction import redact
 from arraystore.cli import main
 from arraystore.cli.confirmation import NotConfirmedError, confirm
-from arraystore.cli.failures import redact
 from arraystore.cli.sizes import parse_size
 from arraystore.cli.times import parse_duration, parse_time
 from arraystore.errors import InvalidInputError

@@ -214,6 +214,20 @@ def test_a_history_of_ten_thousand_commits_is_listed_in_sixty_requests_the_first
     assert sum(requests(counting).values()) <= 8
 
 
+def test_a_look_at_ten_thousand_commits_takes_a_handful_of_requests_and_a_page(
+    long_ago: tuple[Storage, list[SnapshotInfo]],
+) -> None:
+    storage, history = long_ago
+    for most in (20_000, 30_000):
+        repository, counting, _ = _opened(storage)
+        shown = repository if most == 20_000 else repository.ancestry(branch="main")
+        assert len(shown._repr_html_()) <= most
+        assert sum(requests(counting).values()) <= 8
+    repository, counting, _ = _opened(storage)
+    assert history[0].id in repr(repository.ancestry(branch="main"))
+    assert sum(requests(counting).values()) <= 3
+
+
 def test_a_session_of_any_moment_among_ten_thousand_commits_takes_a_handful_of_requests(
     long_ago: tuple[Storage, list[SnapshotInfo]],
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from arraystore._runtime.display import Described, View, section
+from arraystore._runtime.formatting import bytes_text, count_text
 from arraystore.storage.protocol import DeleteFailure
 
 Progress = Callable[[str, int, int | None], None]
@@ -15,8 +17,8 @@ def no_progress(_step: str, _done: int, _total: int | None) -> None:
     """Ignore progress."""
 
 
-@dataclass(frozen=True)
-class GCSummary:
+@dataclass(frozen=True, repr=False)
+class GCSummary(Described):
     """Objects that a garbage collection deleted, or, as a dry run, would delete.
 
     Parameters
@@ -66,3 +68,17 @@ class GCSummary:
         """Number of deleted objects of all kinds."""
         objects = self.chunks_deleted + self.manifests_deleted + self.snapshots_deleted
         return objects + self.transaction_logs_deleted + self.records_deleted + self.others_deleted
+
+    def _view(self) -> View:
+        done = "would delete" if self.dry_run else "deleted"
+        kinds = "chunks", "manifests", "snapshots", "transaction_logs", "records", "others"
+        counts = {kind.replace("_", " "): getattr(self, f"{kind}_deleted") for kind in kinds}
+        facts = [(kind, f"{count:,}") for kind, count in counts.items() if count]
+        facts += [("examined", "all objects" if self.full else "objects since the last collection")]
+        facts += [("requests", f"{self.requests:,}")] if self.requests else []
+        failures = section(
+            "Failed deletions", ("key", "reason"), self.failures, lambda each: (each.key, each.reason), limit=20
+        )
+        size = bytes_text(self.bytes_deleted)
+        title = f"Garbage collection {done} {count_text(self.objects_deleted, 'object')} ({size})"
+        return View(title, tuple(facts), failures)

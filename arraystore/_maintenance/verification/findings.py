@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arraystore._format.ids import SnapshotId, id_to_text
+from arraystore._runtime.display import Described, View, section
+from arraystore._runtime.formatting import bytes_text, count_text
 
 EXIT_WARNINGS = 3
 EXIT_ERRORS = 4
@@ -92,8 +94,8 @@ class Leak:
     bytes: int
 
 
-@dataclass(frozen=True)
-class VerifyReport:
+@dataclass(frozen=True, repr=False)
+class VerifyReport(Described):
     """Report of a verification.
 
     Parameters
@@ -118,6 +120,27 @@ class VerifyReport:
     counts: Mapping[str, int]
     leaks: Mapping[str, Leak] = field(default_factory=dict[str, Leak])
     unread: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def _view(self) -> View:
+        errors = len(self.errors)
+        verdict = "incomplete" if self.unread else "nothing is wrong"
+        if self.findings:
+            warnings = len(self.findings) - errors
+            verdict = f"{count_text(errors, 'error')}, {count_text(warnings, 'warning')}"
+            verdict += f", and {self.omitted:,} more findings" if self.omitted else ""
+        looked = [f"{count:,} {kind.replace('_', ' ')}" for kind, count in self.counts.items() if count]
+        leaks = [(kind, leak) for kind, leak in self.leaks.items() if leak.objects]
+        columns = "severity", "object", "problem", "arrays", "repair"
+        sections = (
+            *section("Findings", columns, self.findings, _finding_row, limit=_MOST_NAMED),
+            *section("Unreferenced objects", ("kind", "count", "size"), leaks, _leak_row, right=("count", "size")),
+            *section(
+                "Virtual chunks that could not be read", ("place and reason", "chunks"), sorted(self.unread.items()),
+                lambda item: (item[0], f"{item[1]:,}"), right=("chunks",), limit=_MOST_NAMED,
+            ),
+        )  # fmt: skip
+        facts = (("verified", ", ".join(looked) or "nothing"),)
+        return View(f"Verification of {self.level}: {verdict}", facts, sections)
 
     @property
     def complete(self) -> bool:
@@ -181,6 +204,16 @@ class VerifyReport:
         else:
             lines.append("nothing is wrong" if self.complete else "nothing is wrong with what was read")
         return "\n".join(lines)
+
+
+def _finding_row(finding: Finding) -> tuple[str, ...]:
+    arrays = _enumeration(finding.arrays[:3], finding.array_count)
+    return str(finding.severity), finding.key, finding.problem, arrays, finding.repair
+
+
+def _leak_row(item: tuple[str, Leak]) -> tuple[str, ...]:
+    kind, leak = item
+    return kind.replace("_", " "), f"{leak.objects:,}", bytes_text(leak.bytes)
 
 
 @dataclass(eq=False, slots=True)

@@ -25,6 +25,8 @@ from arraystore._log.loading import Tip, load_tip, passed_between
 from arraystore._log.state import SnapshotState, StateBuilder
 from arraystore._maintenance.object_table import ObjectTable
 from arraystore._maintenance.verification.inventory import SHELVES, Inventory, list_all, take_inventory
+from arraystore._runtime.display import Described, View, section
+from arraystore._runtime.formatting import bytes_text
 from arraystore.storage.counting import CountingStorage
 from arraystore.storage.protocol import Storage
 
@@ -104,8 +106,8 @@ class CommitRate:
     """Snapshots a day between the oldest and the newest one; None for fewer than two, or none apart in time."""
 
 
-@dataclass(frozen=True)
-class RepositoryStatistics:
+@dataclass(frozen=True, repr=False)
+class RepositoryStatistics(Described):
     """Statistics of a repository.
 
     Parameters
@@ -139,6 +141,23 @@ class RepositoryStatistics:
         """Total size of all objects."""
         return sum(each.bytes for each in self.objects.values())
 
+    def _view(self) -> View:
+        packs = self.packs
+        live = f"{packs.live_fraction:.0%} of {bytes_text(packs.bytes)} is live"
+        rate = self.rate.per_day
+        facts = (
+            ("total", bytes_text(self.total_bytes)),
+            ("packs", f"{packs.count:,}: {live}, {packs.unused:,} without live data" if packs.count else "none"),
+            ("commits", "unknown rate" if rate is None else f"{rate:,.3g} a day"),
+        )
+        objects = [(kind, each) for kind, each in self.objects.items() if each.count]
+        sections = (
+            *section("Objects", ("kind", "count", "size"), objects, _object_row, right=("count", "size")),
+            *section("Arrays", ("array", *_ARRAY_NUMBERS), self.arrays, _array_row, right=_ARRAY_NUMBERS),
+            *section("Snapshots", ("snapshot", *_SIZES), self.snapshots, _snapshot_row, right=_SIZES, limit=10),
+        )
+        return View(f"Statistics of branch {self.branch!r}", facts, sections)
+
     def to_dict(self) -> dict[str, Any]:
         """Return values for JSON."""
         packs = {**vars(self.packs), "live_fraction": self.packs.live_fraction}
@@ -152,6 +171,24 @@ class RepositoryStatistics:
             "rate": vars(self.rate),
             "requests": None if self.requests is None else dict(self.requests),
         }
+
+
+_ARRAY_NUMBERS = ("chunks", "in packs", "in manifests", "elsewhere", "layers")
+_SIZES = ("unique", "shared")
+
+
+def _object_row(item: tuple[str, ObjectStatistics]) -> tuple[str, ...]:
+    kind, each = item
+    return kind.replace("_", " "), f"{each.count:,}", bytes_text(each.bytes)
+
+
+def _array_row(each: ArrayStatistics) -> tuple[str, ...]:
+    sizes = map(bytes_text, (each.native_bytes, each.inlined_bytes, each.virtual_bytes))
+    return f"/{each.path.lstrip('/')}", f"{each.chunks:,}", *sizes, f"{each.layers:,}"
+
+
+def _snapshot_row(each: SnapshotStatistics) -> tuple[str, ...]:
+    return each.id, bytes_text(each.unique_bytes), bytes_text(each.shared_bytes)
 
 
 async def gather_statistics(

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from arraystore._history.diff import Diff
     from arraystore._history.graph import AncestryGraph
     from arraystore._history.operations_log import Update
-    from arraystore._repository import comparison, history, revert, snapshots
+    from arraystore._repository import ancestry, comparison, history, revert, snapshots
+    from arraystore._repository.ancestry import Ancestry, AsyncAncestry
     from arraystore._repository.snapshots import SnapshotInfo
 else:
+    ancestry = lazy_module("arraystore._repository.ancestry")
     comparison = lazy_module("arraystore._repository.comparison")
     history = lazy_module("arraystore._repository.history")
     revert = lazy_module("arraystore._repository.revert")
@@ -26,25 +28,26 @@ class HistoryMethods(RepositoryBase):
 
     def ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
-    ) -> Iterator[SnapshotInfo]:
+    ) -> Ancestry:
         """List a snapshot and those before it, newest first; read as far as it is iterated.
 
         Parameters
         ----------
         branch, tag, snapshot_id
             Where to start; exactly one.
-        """
-        pages = history.read_ancestry(self._context, branch=branch, tag=tag, snapshot_id=snapshot_id)
-        for rows in history.iterate(pages):
-            yield from map(snapshots.snapshot_info, rows)
 
-    async def async_ancestry(
+        Returns
+        -------
+        Ancestry
+            An iterator, which can also be indexed; notebooks show a table and a graph of the newest snapshots.
+        """
+        return ancestry.Ancestry(self._context, branch, tag, snapshot_id)
+
+    def async_ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
-    ) -> AsyncIterator[SnapshotInfo]:
+    ) -> AsyncAncestry:
         """Asynchronous twin of `ancestry`."""
-        async for rows in history.read_ancestry(self._context, branch=branch, tag=tag, snapshot_id=snapshot_id):
-            for row in rows:
-                yield snapshots.snapshot_info(row)
+        return ancestry.AsyncAncestry(self._context, branch, tag, snapshot_id)
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
         """Return what the history says of a snapshot.

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arraystore.cli.console import add_row, bytes_text, make_console, make_table, print_json
+from arraystore._runtime.formatting import bytes_text
+from arraystore.cli.console import add_row, make_console, make_table, print_json
 from arraystore.cli.cost.prices import DEFAULT_PRICES, find_prices, read_object
 from arraystore.cli.options import Json
 from arraystore.cli.resolve import open_repository

@@ -1,0 +1,83 @@
+"""What sessions show of themselves: their snapshot, its arrays, and their changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from arraystore._format.node import Node, NodeKind
+from arraystore._history.diff import Diff, status_of
+from arraystore._runtime.display import View, section, view_or_reason
+from arraystore._runtime.formatting import count_text, value_text
+from arraystore._runtime.redaction import redact
+from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.listing import visible_nodes
+
+__all__ = ["session_view"]
+
+_MOST_DIMENSIONS = 16
+"""Dimensions of an array that are shown."""
+
+
+def session_view(title: str, facts: Iterable[tuple[str, str]], hierarchy: Hierarchy) -> View:
+    """Return the view of a session, from what is in memory, or why it cannot be made."""
+    shown = redact(title)
+    return view_or_reason(shown, lambda: _session_view(shown, facts, hierarchy))
+
+
+def _session_view(title: str, facts: Iterable[tuple[str, str]], hierarchy: Hierarchy) -> View:
+    nodes = sorted(visible_nodes(hierarchy, ""), key=lambda node: node.path)
+    arrays = [node for node in nodes if node.kind == NodeKind.ARRAY]
+    groups = sum(node.kind == NodeKind.GROUP for node in nodes)
+    contents = f"{count_text(groups, 'group')}, {count_text(len(arrays), 'array')}"
+    changes = [] if hierarchy.changes is None else [("changes", _changes_text(status_of(hierarchy.changes)))]
+    columns = "array", "shape", "data type", "chunk shape", "dimensions"
+    table = section("Arrays", columns, arrays, _array_row)
+    return View(title, (*facts, ("contents", contents), *changes), table)
+
+
+def _changes_text(diff: Diff) -> str:
+    """Return how many of each kind of change there are."""
+    counts = [(name.replace("_", " "), len(changed)) for name, changed in vars(diff).items() if changed]
+    chunks = sum(map(len, diff.updated_chunks.values()))
+    shown = [f"{count:,} {name}" for name, count in counts if name != "updated chunks"]
+    shown += [count_text(chunks, "written or deleted chunk")] if chunks else []
+    return ", ".join(shown) or "none"
+
+
+def _array_row(node: Node) -> tuple[str, ...]:
+    """Return what the metadata says of an array, whatever it is: it comes from the repository."""
+    document = node.documents.get("zarr.json") or node.documents.get(".zarray") or b"{}"
+    try:
+        loaded: Any = json.loads(document)
+    except (ValueError, RecursionError):
+        loaded = None
+    metadata: dict[str, Any] = loaded if isinstance(loaded, dict) else {}
+    chunks = _member(metadata, "chunk_grid", "configuration", "chunk_shape") or metadata.get("chunks")
+    dtype = metadata.get("data_type", metadata.get("dtype", ""))
+    name = _member(dtype, "name") if isinstance(dtype, dict) else dtype
+    return (
+        f"/{node.path}",
+        _shape_text(metadata.get("shape")),
+        value_text(name),
+        _shape_text(chunks),
+        _names_text(metadata),
+    )
+
+
+def _names_text(metadata: dict[str, Any]) -> str:
+    names = metadata.get("dimension_names")
+    shown = names[:_MOST_DIMENSIONS] if isinstance(names, list) else []
+    return ", ".join(["" if name is None else str(name) for name in shown])
+
+
+def _member(value: Any, *names: str) -> Any:
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _shape_text(shape: Any) -> str:
+    sizes = shape[:_MOST_DIMENSIONS] if isinstance(shape, list) else []
+    return " × ".join([f"{size:,}" if isinstance(size, int) else "?" for size in sizes])
