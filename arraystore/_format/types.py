@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 Bools = npt.NDArray[np.bool_]
+Float64s = npt.NDArray[np.float64]
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 IdColumn = npt.NDArray[np.bytes_]

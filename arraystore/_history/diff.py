@@ -12,11 +12,21 @@ from arraystore._changes.change_set import ChangeSet
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.transaction import Operation
 from arraystore._format.types import Int64s
+from arraystore._format.zarr_metadata import array_info
 from arraystore._history.compare import Comparison
 from arraystore._history.diff_rendering import Sections, diff_to_html, diff_to_markdown, diff_to_rich, sections_of
+from arraystore._history.plotting.figures import GREEN, ORANGE
+from arraystore._runtime import lazy_module
+from arraystore.errors import NodeNotFoundError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from rich.table import Table
+
+    from arraystore._history.plotting import chunk_map, difference
+else:
+    chunk_map = lazy_module("arraystore._history.plotting.chunk_map")
+    difference = lazy_module("arraystore._history.plotting.difference")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +45,8 @@ class Diff:
     moved_nodes
         Path before, path after; what went along with a group is not listed.  Where a group moved and something below
         it did not, that is listed with one path twice.
+    chunk_grids
+        Per path in `updated_chunks`, the shape of the chunk grid, which is not compared by ``==``.
     """
 
     new_groups: set[str] = field(default_factory=set)
@@ -46,6 +58,7 @@ class Diff:
     updated_chunks: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     updated_files: set[str] = field(default_factory=set)
     moved_nodes: dict[str, str] = field(default_factory=dict)
+    chunk_grids: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def is_empty(self) -> bool:
         """Tell whether nothing changed."""
@@ -73,6 +86,7 @@ class Diff:
             return NotImplemented
         mine, theirs = dict(vars(self)), dict(vars(other))
         chunks, others = mine.pop("updated_chunks"), theirs.pop("updated_chunks")
+        del mine["chunk_grids"], theirs["chunk_grids"]
         same = chunks.keys() == others.keys() and all(np.array_equal(chunks[k], others[k]) for k in chunks)
         return bool(mine == theirs and same)
 
@@ -96,11 +110,53 @@ class Diff:
         """
         return diff_to_markdown(self._sections(), limit)
 
+    def plot(self, path: str | None = None, *, ax: Axes | None = None) -> Axes:
+        """Draw the changes, by matplotlib (extra ``plot``).
+
+        Parameters
+        ----------
+        path
+            Path of an array of which to draw the map of changed chunks; by default all nodes are drawn, a row for
+            each, with the chunk grid of an array in row-major order.
+        ax
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            What was drawn on.
+
+        Raises
+        ------
+        NodeNotFoundError
+            If no chunk of that array changed.
+        ModuleNotFoundError
+            If matplotlib is not installed.
+        """
+        if path is None:
+            nodes = difference.changed_nodes(self._paths(), self.moved_nodes, self.updated_chunks, self._grids())
+            return difference.draw_changes(nodes, self.updated_chunks, self._grids(), ax=ax, what="Diff.plot")
+        place = "/" + path.strip("/")
+        if place not in self.updated_chunks:
+            raise NodeNotFoundError(f"no chunk of an array {path!r} changed")
+        colour, label = (GREEN, "new") if place in self.new_arrays else (ORANGE, "changed")
+        kind = chunk_map.ChunkKind(label, colour, self.updated_chunks[place])
+        return chunk_map.draw_chunk_map(place, self._grids()[place], [kind], empty="unchanged", ax=ax, what="Diff.plot")
+
+    def _grids(self) -> dict[str, tuple[int, ...]]:
+        """Return the chunk grids, which include all changed chunks, those that a shrunken array had, too."""
+        return {path: _grid_of(self.chunk_grids.get(path, ()), each) for path, each in self.updated_chunks.items()}
+
     def _repr_html_(self) -> str:
         return diff_to_html(self._sections())
 
     def __rich__(self) -> Table:
         return diff_to_rich(self._sections())
+
+
+def _grid_of(grid: tuple[int, ...], coords: Int64s) -> tuple[int, ...]:
+    high = tuple((coords.max(axis=0) + 1).tolist()) if len(coords) else ()
+    return tuple(map(max, grid, high)) if len(grid) == len(high) else high
 
 
 _NAMES = {
@@ -149,3 +205,4 @@ def _add_chunks(diff: Diff, node: Node, coords: Int64s) -> None:
         diff.updated_files.add("/" + node.path)
     elif len(coords):
         diff.updated_chunks["/" + node.path] = coords
+        diff.chunk_grids["/" + node.path] = array_info(node.documents).grid

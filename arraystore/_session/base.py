@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
@@ -16,11 +16,12 @@ from arraystore._context.config import RepositoryConfig
 from arraystore._context.context import Context
 from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
 from arraystore._format.node import Node, NodeKind
+from arraystore._format.references import References
 from arraystore._format.types import Int64s
 from arraystore._log.loading import Tip
 from arraystore._runtime import lazy_module, run
 from arraystore._session.hierarchy import Hierarchy
-from arraystore._session.listing import present_chunks
+from arraystore._session.listing import present_chunks, untracked_chunks
 from arraystore._session.pickling import SnapshotLocator, live_session
 from arraystore._session.store import ArrayStore
 from arraystore._session.unavailable import UnavailableSession, opened_or_unavailable
@@ -34,12 +35,14 @@ from arraystore.errors import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from arraystore._changes import read_set
     from arraystore._changes.read_set import ReadSet
     from arraystore._forks import uncommitted
     from arraystore._history import diff, missing_objects, pinning
     from arraystore._history.diff import Diff
-    from arraystore._session import rearrange, views
+    from arraystore._session import plots, rearrange, views
     from arraystore._session.rearrange import ChunkFunction
     from arraystore._session.regions import access, many
 else:
@@ -50,6 +53,7 @@ else:
     uncommitted = lazy_module("arraystore._forks.uncommitted")
     access = lazy_module("arraystore._session.regions.access")
     many = lazy_module("arraystore._session.regions.many")
+    plots = lazy_module("arraystore._session.plots")
     rearrange = lazy_module("arraystore._session.rearrange")
     views = lazy_module("arraystore._session.views")
 
@@ -245,9 +249,49 @@ class SessionBase:
             raise NodeNotFoundError(f"there is no node {path!r} in snapshot {self.snapshot_id}")
         return id_to_text(node.id)
 
+    def plot_chunks(self, path: str, *, dims: Sequence[str | int] | None = None, ax: Axes | None = None) -> Axes:
+        """Draw the chunk map of an array, by matplotlib (extra ``plot``): which chunks there are, and where they lie.
+
+        Cells of large grids stand for several chunks.  A serializable session does not take this for a read.
+
+        Parameters
+        ----------
+        path
+            Path of the array.
+        dims
+            One or two dimensions, by name or position, drawn down and across; by default the two with most chunks.
+            Chunks are summed up along the others.
+        ax
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            What was drawn on.
+
+        Raises
+        ------
+        NodeNotFoundError
+            If there is no such array.
+        InvalidInputError
+            If it does not have these dimensions.
+        ModuleNotFoundError
+            If matplotlib is not installed.
+        """
+        node = self.hierarchy.node(path.strip("/"))
+        if node is None or node.kind != NodeKind.ARRAY:
+            raise NodeNotFoundError(f"there is no array {path!r} in snapshot {self.snapshot_id}")
+        references = run(self._load_references(untracked_chunks, node))
+        return plots.plot_chunks(node, references, self._changes, dims, ax)
+
     async def _load_chunks(self, node: Node) -> Int64s:
+        return (await self._load_references(present_chunks, node)).coords
+
+    async def _load_references(
+        self, load: Callable[[Hierarchy, Node], Awaitable[References]], node: Node
+    ) -> References:
         try:
-            return (await present_chunks(self.hierarchy, node)).coords
+            return await load(self.hierarchy, node)
         except ObjectNotFoundError as error:
             await missing_objects.check_not_expired(self.context, self._tip.state, self.hierarchy.changes, error)
             raise

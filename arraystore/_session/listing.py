@@ -38,10 +38,11 @@ async def present_chunks(hierarchy: Hierarchy, node: Node) -> References:
     reads = hierarchy.noted
     if reads is not None and node.id in hierarchy.beneath.keys:
         reads.array(node.id)
-    return await _present_chunks(hierarchy, node)
+    return await untracked_chunks(hierarchy, node)
 
 
-async def _present_chunks(hierarchy: Hierarchy, node: Node) -> References:
+async def untracked_chunks(hierarchy: Hierarchy, node: Node) -> References:
+    """Load them as `present_chunks`, but without adding the array to the read set."""
     changes = hierarchy.changes
     parts = await hierarchy.reader.references(node.layers)
     if changes is not None and node.id in changes.arrays:
@@ -83,7 +84,7 @@ async def list_prefix(hierarchy: Hierarchy, prefix: str) -> AsyncIterator[str]:
             if key.startswith(prefix):
                 yield key
         if node.kind == NodeKind.ARRAY and (node.layers or _written(hierarchy, node)):
-            present = await _present_chunks(hierarchy, node)
+            present = await untracked_chunks(hierarchy, node)
             for relative in _keys(array_info(node.documents), present.coords):
                 key = below + relative
                 if key.startswith(prefix):
@@ -196,7 +197,7 @@ def _index_of(nodes: Iterable[Node]) -> dict[str, dict[str, None]]:
 async def _chunk_names(hierarchy: Hierarchy, node: Node, relative: str) -> list[str]:
     """Return the names of chunk keys directly below a path relative to their array."""
     info = array_info(node.documents)
-    coords = (await _present_chunks(hierarchy, node)).coords
+    coords = (await untracked_chunks(hierarchy, node)).coords
     parts = relative.split("/") if relative else []
     if info.foreign is not None or info.encodings[0][1] != "/" or not info.grid:
         start = relative + "/" if relative else ""
@@ -228,7 +229,7 @@ async def measure_prefix(hierarchy: Hierarchy, prefix: str) -> int:
     for node in visible_nodes(hierarchy, path):
         if node.kind == NodeKind.FILE:
             if node.path.startswith(below):
-                total += int((await _present_chunks(hierarchy, node)).length.sum())
+                total += int((await untracked_chunks(hierarchy, node)).length.sum())
             continue
         within = node.path == path or node.path.startswith(below)
         if within:
@@ -236,9 +237,9 @@ async def measure_prefix(hierarchy: Hierarchy, prefix: str) -> int:
         if node.kind == NodeKind.ARRAY:
             start = join(node.path, "")
             if within:
-                total += int((await _present_chunks(hierarchy, node)).length.sum())
+                total += int((await untracked_chunks(hierarchy, node)).length.sum())
             elif below.startswith(start):
-                present = await _present_chunks(hierarchy, node)
+                present = await untracked_chunks(hierarchy, node)
                 keys = (start + key for key in _keys(array_info(node.documents), present.coords))
                 total += int(present.length[[key.startswith(below) for key in keys]].sum())
     return total

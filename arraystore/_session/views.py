@@ -41,7 +41,7 @@ def _changes_text(diff: Diff) -> str:
     """Return how many of each kind of change there are."""
     counts = [(name.replace("_", " "), len(changed)) for name, changed in vars(diff).items() if changed]
     chunks = sum(map(len, diff.updated_chunks.values()))
-    shown = [f"{count:,} {name}" for name, count in counts if name != "updated chunks"]
+    shown = [f"{count:,} {name}" for name, count in counts if "chunk" not in name]
     shown += [count_text(chunks, "written or deleted chunk")] if chunks else []
     return ", ".join(shown) or "none"
 

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 from arraystore._repository.base import RepositoryBase
 from arraystore._runtime import lazy_module, run
+from arraystore.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from arraystore._history.diff import Diff
     from arraystore._history.graph import AncestryGraph
     from arraystore._history.operations_log import Update
+    from arraystore._history.plotting import history_graph
     from arraystore._repository import ancestry, comparison, history, revert, snapshots
     from arraystore._repository.ancestry import Ancestry, AsyncAncestry
     from arraystore._repository.snapshots import SnapshotInfo
@@ -19,8 +23,12 @@ else:
     ancestry = lazy_module("arraystore._repository.ancestry")
     comparison = lazy_module("arraystore._repository.comparison")
     history = lazy_module("arraystore._repository.history")
+    history_graph = lazy_module("arraystore._history.plotting.history_graph")
     revert = lazy_module("arraystore._repository.revert")
     snapshots = lazy_module("arraystore._repository.snapshots")
+
+_MOST_DRAWN = 10_000
+"""Snapshots that a picture may have."""
 
 
 class HistoryMethods(RepositoryBase):
@@ -189,6 +197,45 @@ class HistoryMethods(RepositoryBase):
         return await comparison.draw_graph(
             self._context, branch=branch, tag=tag, snapshot_id=snapshot_id, plain=plain, limit=limit
         )
+
+    def plot_history(
+        self,
+        *,
+        branch: str | None = None,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+        limit: int = 60,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Draw the history by matplotlib (extra ``plot``): newest snapshots on top, with names and messages.
+
+        Parameters
+        ----------
+        branch, tag, snapshot_id
+            Where to start, at most one; by default at all branches and tags.
+        limit
+            Most snapshots to draw, the newest ones, from 1 to 10,000.
+        ax
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            What was drawn on.
+
+        Raises
+        ------
+        InvalidInputError
+            If more than one place to start is given, or the limit is out of range.
+        RefNotFoundError, SnapshotNotFoundError
+            If it does not exist.
+        ModuleNotFoundError
+            If matplotlib is not installed.
+        """
+        if type(limit) is not int or not 1 <= limit <= _MOST_DRAWN:
+            raise InvalidInputError(f"limit={limit!r} must be an integer from 1 to {_MOST_DRAWN:,}")
+        graph = self.ancestry_graph(branch=branch, tag=tag, snapshot_id=snapshot_id, limit=limit)
+        return history_graph.draw_graph(graph, ax=ax, what="Repository.plot_history")
 
     def revert(self, snapshot_id: str, *, branch: str = "main", message: str | None = None) -> str:
         """Undo a snapshot in a new commit; later snapshots stay.
