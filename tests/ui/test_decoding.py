@@ -83,6 +83,21 @@ def test_what_only_zarr_can_decode_is_shown(compressor: Any, chunk: bytes) -> No
     np.testing.assert_array_equal(decoded(found.body["result"])["values"], NUMBERS)
 
 
+def test_a_scalar_is_decoded_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_reading, "DECODER", None)
+    storage = arraystore.in_memory_storage()
+    with arraystore.Repository.create(storage).transaction("main", message="scalars") as store:
+        for version in (2, 3):
+            zarr.create_array(store, name=f"v{version}", shape=(), dtype="f4", zarr_format=version)[...] = 3.5
+        zarr.create_array(store, name="unwritten", shape=(), dtype="i2", fill_value=7)
+    look = open_to_look(storage)
+    found = {
+        name: asyncio.run(answer(look, "preview", {"at": "branch:main", "path": name})).body["result"]["table"]
+        for name in ("v2", "v3", "unwritten")
+    }
+    assert found == {"v2": [["3.5"]], "v3": [["3.5"]], "unwritten": [["7"]]}
+
+
 DOCUMENT = json.dumps(
     {
         "zarr_format": 3, "node_type": "array", "shape": [10], "data_type": "float32", "fill_value": 0,

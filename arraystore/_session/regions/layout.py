@@ -45,12 +45,13 @@ class ArrayLayout:
 def layout_of(handle: ArrayHandle) -> ArrayLayout:
     """Return the layout of an array; raises the error of zarr for metadata that it does not understand."""
     if handle.layout is None:
-        handle.layout = _layout_of(handle.node.documents)
+        handle.layout = decode_layout(handle.node.documents)
     layout: ArrayLayout = handle.layout
     return layout
 
 
-def _layout_of(documents: dict[str, bytes]) -> ArrayLayout:
+def decode_layout(documents: dict[str, bytes]) -> ArrayLayout:
+    """Return the layout that metadata documents describe; raises the error of zarr for those it does not understand."""
     name = "zarr.json" if "zarr.json" in documents else ".zarray"  # as zarr chooses
     document = documents[name]
     return _decode(name, document) if len(document) > _CACHED_BYTES else _cached(name, document)

@@ -165,6 +165,11 @@ class DataPage {
   async open(path, query, gently = false) {
     this.path = path;
     this.slice = pick(query);
+    if (!this.tree.rows.length) {
+      this.panels = null;
+      fill(this.node, h("section", { class: "panel" }, h("h2", {}, "An empty snapshot"), h("p", { class: "hint" }, "It has no group and no array yet.")));
+      return;
+    }
     const row = this.rows.findIndex((each) => each.path === path);
     if (row >= 0 && row !== this.list.selected) this.list.pick(row, true);
     const at = this.id;
@@ -223,9 +228,9 @@ function facts(found) {
   const codecs = (found.codecs || []).map((codec) => codec.name || codec.id || JSON.stringify(codec));
   const rows = found.kind === "array" && found.shape ? [
     fact("Dimensions", (found.dimensions || found.shape.map((_, at) => `dimension ${at}`)).map((each, at) => `${each ?? `dimension ${at}`}: ${count(found.shape[at])}`).join(", ") || "none"),
-    fact("Chunks", `${shape(found.chunks)}, in a grid of ${shape(found.grid)}`),
+    fact("Chunks", found.shape.length ? `${shape(found.chunks)}, in a grid of ${shape(found.grid)}` : "one"),
     fact("Codecs", codecs.map((each) => h("span", { class: "chip" }, each)), codecs.length ? "" : "none"),
-    fact("Fill value", JSON.stringify(found.fill_value ?? null)),
+    fact("Fill value", text(found.fill_value ?? null) || "an empty string"),
     fact("Zarr format", String(found.zarr_format)),
     fact("Manifests", `${plural(found.layers, "layer")} with ${plural(found.references, "reference")}`),
   ] : [];

@@ -32,6 +32,7 @@ export class Plane {
     if (!(high > low)) [low, high] = [low - 0.5, high + 0.5];
     this.low = low;
     this.high = high;
+    this.blank = values.every(Number.isNaN);
     if (label) this.canvas.setAttribute("aria-label", label);
     this.picture = found.kind === "image" ? this.paint(values, found.values.shape) : null;
     this.draw();
@@ -106,7 +107,7 @@ export class Plane {
     context.strokeRect(box.x - 0.5, box.y - 0.5, box.width + 1, box.height + 1);
     this.box = box;
     this.drawLabels(context, box);
-    this.drawBar(context, box.x + box.width + 14, box.y, box.height);
+    if (!this.blank) this.drawBar(context, box.x + box.width + 14, box.y, box.height);
     if (this.at) this.drawCross(context, box);
   }
 
@@ -115,20 +116,20 @@ export class Plane {
     context.fillStyle = colour("--soft");
     context.textAlign = "center";
     context.textBaseline = "top";
-    const wide = Math.max(1, Math.floor(box.width / 84));
-    for (const at of places(this.found.values.shape[1], wide)) {
-      const x = box.x + ((at + 0.5) / this.found.values.shape[1]) * box.width;
+    const columns = this.found.values.shape[1];
+    for (const [at, label] of axisTicks(across, columns, Math.max(1, Math.floor(box.width / 84)))) {
+      const x = box.x + ((at + 0.5) / columns) * box.width;
       context.fillRect(x, box.y + box.height, 1, 4);
-      context.fillText(cut(tick(across, at), 13), x, box.y + box.height + 6);
+      context.fillText(cut(label, 13), x, box.y + box.height + 6);
     }
     context.fillText(cut(title(across), 60), box.x + box.width / 2, box.y + box.height + 23);
     context.textAlign = "right";
     context.textBaseline = "middle";
     const rows = this.found.values.shape[0];
-    for (const at of places(rows, Math.max(1, Math.floor(box.height / 44)))) {
+    for (const [at, label] of axisTicks(down, rows, Math.max(1, Math.floor(box.height / 44)))) {
       const y = box.y + ((this.upsideDown() ? rows - 1 - at : at) + 0.5) / rows * box.height;
       context.fillRect(box.x - 5, y, 4, 1);
-      context.fillText(cut(tick(down, at), 7), box.x - 8, y);
+      context.fillText(cut(label, 7), box.x - 8, y);
     }
     context.save();
     context.translate(10, box.y + box.height / 2);
@@ -193,7 +194,10 @@ export class Plane {
     context.textAlign = "center";
     context.textBaseline = "top";
     const [across] = this.found.axes;
-    for (const at of places(values.length, Math.max(1, Math.floor(box.width / 96)))) context.fillText(cut(tick(across, at), 14), x(at), box.y + box.height + 6);
+    for (const [at, label] of axisTicks(across, values.length, Math.max(1, Math.floor(box.width / 96)))) {
+      const half = context.measureText(cut(label, 14)).width / 2;
+      context.fillText(cut(label, 14), Math.min(Math.max(x(at), half), width - half), box.y + box.height + 6);
+    }
     context.fillText(`${cut(title(across), 60)}${this.found.units ? ` · values in ${this.found.units}` : ""}`, box.x + box.width / 2, box.y + box.height + 24);
     context.strokeStyle = colour("--accent");
     context.fillStyle = colour("--accent");
@@ -277,6 +281,28 @@ function title(axis) {
 
 function cut(text, most) {
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+}
+
+// Places along an axis with what to write there: round numbers where the axis has numbers, else labels of some items.
+function axisTicks(axis, size, most) {
+  const index = axis.labels === null ? Array.from({ length: size }, (_, at) => axis.start + at * axis.step) : null;
+  const numbers = index || axis.values;
+  if (size < 3 || numbers === null || !Array.isArray(numbers) || !isMonotonic(numbers)) return places(size, most).map((at) => [at, tick(axis, at)]);
+  const [low, high] = [Math.min(numbers[0], numbers[size - 1]), Math.max(numbers[0], numbers[size - 1])];
+  return ticks(low, high, most).filter((value) => axis.labels !== null || Number.isInteger(value)).map((value) => [placeAmong(numbers, value), axis.labels === null ? String(value) : number(value)]);
+}
+
+function isMonotonic(numbers) {
+  const sign = Math.sign(numbers[1] - numbers[0]);
+  return sign !== 0 && numbers.every((each, at) => at === 0 || Math.sign(each - numbers[at - 1]) === sign);
+}
+
+// Where a number stands among numbers that rise or fall, between two of them too.
+function placeAmong(numbers, value) {
+  const rises = numbers[numbers.length - 1] > numbers[0];
+  const after = numbers.findIndex((each) => (rises ? each >= value : each <= value));
+  if (after <= 0) return after < 0 ? numbers.length - 1 : 0;
+  return after - 1 + (value - numbers[after - 1]) / (numbers[after] - numbers[after - 1]);
 }
 
 function places(size, most) {

@@ -83,6 +83,7 @@ function arrays(found, id) {
           h("td", { class: "wide" }, bar([["packed", each.packed], ["inlined", each.inlined], ["virtual", each.virtual]], most)),
           h("td", {}, bytes(each.packed + each.inlined + each.virtual)), h("td", {}, count(each.chunks)), h("td", {}, count(each.layers)),
           h("td", {}, each.newest === null ? "" : ago(each.newest))))))),
+    !rows.length && h("p", { class: "hint" }, "no chunks"),
     found.arrays.length + found.more > rows.length && h("p", { class: "hint" }, `${count(found.arrays.length + found.more - rows.length)} more arrays, smaller or without chunks`),
     found.skipped > 0 && h("p", { class: "hint" }, `${plural(found.skipped, "array")} with too many manifests left out`));
 }

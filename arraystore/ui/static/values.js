@@ -83,10 +83,10 @@ class ValuePanel {
 export function table(found) {
   if (found.kind === "scalar" || found.axes.length === 0) return h("p", { class: "scalar" }, found.table[0][0] || "no value", found.units && ` ${found.units}`);
   const [first, second] = found.axes;
-  const across = second || first;
-  const head = found.table[0].map((_, at) => h("th", { scope: "col" }, tick(across, at)));
+  const rows = second ? found.table : (found.table[0] || []).map((item) => [item]);
+  const head = second ? (rows[0] || []).map((_, at) => h("th", { scope: "col" }, tick(second, at))) : h("th", { scope: "col" }, found.units || "value");
   return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table of values" },
     h("table", { class: "numbers-table" },
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, second ? `${first.name} \\ ${second.name}` : first.name), head)),
-      h("tbody", {}, found.table.map((row, at) => h("tr", {}, h("th", { scope: "row" }, second ? tick(first, at) : "value"), row.map((item) => h("td", {}, item)))))));
+      h("tbody", {}, rows.map((row, at) => h("tr", {}, h("th", { scope: "row" }, tick(first, at)), row.map((item) => h("td", {}, item)))))));
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,10 @@ from arraystore._format.box import Box
 from arraystore._format.node import Node
 from arraystore._format.zarr_metadata import array_info
 from arraystore._runtime.concurrency import bounded
+from arraystore._session.pipeline.byte_codecs import UndecodableError
+from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.regions.access import Region, open_region
+from arraystore._session.regions.layout import decode_layout
 from arraystore._session.session import Session
 from arraystore.ui.decoder.process import DECODER
 from arraystore.ui.views.hierarchy import chunk_shape, document_of
@@ -46,6 +50,8 @@ async def read_bounded(session: Session, found: Node, selection: Sequence[slice 
         return np.asarray(values)
     assert region.selected is not None
     chunks = await _fetch(session, found, _touched(found, selection))
+    if not selection and (item := _read_scalar(found, chunks, region.layout.fill)) is not None:
+        return item
     return await asyncio.to_thread(DECODER.decode, found.documents, chunks, selection, region.selected.shape)
 
 
@@ -53,6 +59,21 @@ def _read_directly(region: Region) -> Any:
     """Return what the library's own codecs read; None where zarr has to."""
     target = region.target(None)
     return region.result(target) if region.is_empty or region.read_into(target) else None
+
+
+def _read_scalar(found: Node, chunks: dict[str, bytes], fill: Any) -> npt.NDArray[Any] | None:
+    """Return the item of an array without dimensions, as that of one with one item; None where zarr has to decode."""
+    document, name = document_of(found), "zarr.json" if "zarr.json" in found.documents else ".zarray"
+    grid = {"name": "regular", "configuration": {"chunk_shape": [1]}}
+    line = {"chunk_grid": grid, "dimension_names": None} if name == "zarr.json" else {"chunks": [1]}
+    documents = {name: json.dumps({**document, "shape": [1], **line}).encode()}
+    codec = decode_layout(documents).codec
+    if not isinstance(codec, ChunkCodec):
+        return None
+    try:
+        return np.asarray([codec.decode_one(data) for data in chunks.values()] or fill).reshape(())
+    except UndecodableError:
+        return None
 
 
 def _touched(found: Node, selection: Sequence[slice | int]) -> list[range]:
