@@ -4,13 +4,17 @@
 
 The repository is made in DIRECTORY if it is not there yet, which takes a few minutes.  A server runs in a process of
 its own; a headless Chromium opens the page and clicks through it.  Times are from the click to the new content, with
-what the server says that it read; the resident memory is that of the server at the end.
+what the server says that it read and the processor time that it took; the resident memory is that of the server at
+the end.  Of several visits, each to a new server, the median of each step counts.  While the history scrolls, from its
+first row to its last one, each frame is timed by `requestAnimationFrame`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import statistics
 import subprocess
 import sys
 import time
@@ -38,6 +42,8 @@ class Step:
 
     name: str
     milliseconds: float
+    cpu: float
+    """Processor time of the server in milliseconds."""
     requests: int
     kilobytes: float
 
@@ -111,7 +117,36 @@ def resident(pid: int) -> float:
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
 
 
-def measure(url: str, executable: str) -> list[Step]:
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Times between frames while a list scrolls, in milliseconds."""
+
+    count: int
+    seconds: float
+    median: float
+    p99: float
+    worst: float
+    dropped: int
+    """Frames of a display with 60 of them a second for which nothing new was drawn."""
+
+    @classmethod
+    def of(cls, times: list[float]) -> Frames:
+        """Return the figures of times at which frames were drawn."""
+        spans = np.diff(times)
+        missed = np.maximum(np.round(spans / (1000 / 60)) - 1, 0)
+        return cls(
+            len(spans), float(spans.sum() / 1000), float(np.median(spans)), float(np.percentile(spans, 99)),
+            float(spans.max()), int(missed.sum()),
+        )  # fmt: skip
+
+
+def measure(url: str, pid: int, executable: str) -> tuple[list[Step], Frames]:
     """Open the page and click through it."""
     from playwright.sync_api import sync_playwright
 
@@ -121,16 +156,18 @@ def measure(url: str, executable: str) -> list[Step]:
         context = browser.new_context(viewport={"width": 1360, "height": 860}, bypass_csp=True)
         page = context.new_page()
         page.goto("about:blank")
-        steps = list(Visit(page).steps(url))
+        steps = list(Visit(page, pid).steps(url))
+        frames = Frames.of(page.evaluate(FRAMES))
         browser.close()
-    return steps
+    return steps, frames
 
 
 class Visit:
     """One visit to the page."""
 
-    def __init__(self, page: Any) -> None:
+    def __init__(self, page: Any, pid: int) -> None:
         self.page = page
+        self.pid = pid
         self.costs: list[dict[str, Any]] = []
         page.on("requestfinished", self._noted)
 
@@ -141,13 +178,13 @@ class Visit:
     def step(self, name: str, act: Callable[[], Any], ready: str) -> Step:
         """Do something, and wait until a condition holds."""
         self.costs.clear()
-        began = time.perf_counter()
+        began, used = time.perf_counter(), cpu_seconds(self.pid)
         act()
         self.page.wait_for_function(ready, polling=10)
         seconds = time.perf_counter() - began
         self.page.wait_for_load_state("networkidle")
-        requests = sum(each["requests"] for each in self.costs)
-        return Step(name, 1000 * seconds, requests, sum(each["bytes"] for each in self.costs) / 1024)
+        requests, kilobytes = (sum(each[what] for each in self.costs) for what in ("requests", "bytes"))
+        return Step(name, 1000 * seconds, 1000 * (cpu_seconds(self.pid) - used), requests, kilobytes / 1024)
 
     def click(self, name: str, selector: str, ready: str, nth: int = 0) -> Step:
         """Click on something."""
@@ -179,7 +216,6 @@ class Visit:
         yield self.click("compare the newest snapshot with its parent", "[data-view=compare]", compared)
         yield self.click("storage", "[data-view=storage]", "document.querySelector('.tile') !== null")
         yield self.click("back to the history", "[data-view=history]", rows)
-        yield Step("frames a second, scrolling 10,000 commits", float(self.page.evaluate(FRAMES)), 0, 0)
 
 
 def text(selector: str) -> str:
@@ -195,16 +231,29 @@ def drawn(name: str) -> str:
 
 FRAMES = """() => new Promise(done => {
     const list = document.querySelector('.virtual');
-    let count = 0;
-    const began = performance.now();
+    const times = [];
+    const by = (list.scrollHeight - list.clientHeight) / 300;
+    list.scrollTop = 0;
     const step = now => {
-        count += 1;
-        list.scrollTop += 180;
-        if (now - began > 2000) done(1000 * count / (now - began));
+        times.push(now);
+        list.scrollTop = by * times.length;
+        if (times.length > 300) done(times);
         else requestAnimationFrame(step);
     };
     requestAnimationFrame(step);
 })"""
+"""Scrolls through all commits in 300 frames, and tells when each was drawn."""
+
+
+def median(visits: list[list[Step]]) -> list[Step]:
+    """Return the median of each step."""
+    return [
+        Step(steps[0].name, *(statistics.median(getattr(step, what) for step in steps) for what in NUMBERS))
+        for steps in zip(*visits, strict=True)
+    ]
+
+
+NUMBERS = ("milliseconds", "cpu", "requests", "kilobytes")
 
 
 def main() -> int:
@@ -213,6 +262,7 @@ def main() -> int:
     parser.add_argument("--repository", type=Path, default=Path("ui-page-repository"))
     parser.add_argument("--latency", type=float, default=0.0, help="milliseconds of each request")
     parser.add_argument("--chromium", default="/usr/bin/chromium")
+    parser.add_argument("--visits", type=int, default=5)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.serve:
@@ -220,14 +270,24 @@ def main() -> int:
         return 0
     if not chosen.repository.exists():
         build(chosen.repository)
-    with running(chosen.repository, chosen.latency) as (url, pid):
-        steps = measure(url, chosen.chromium)
-        memory = resident(pid)
-    print("| step | ms | requests | kB |\n| --- | ---: | ---: | ---: |")
-    for step in steps:
-        print(f"| {step.name} | {step.milliseconds:,.0f} | {step.requests:,} | {step.kilobytes:,.0f} |")
-    print(f"\nresident memory of the server: {memory:.0f} MiB")
-    print(json.dumps({"latency": chosen.latency, "memory": memory, "steps": [vars(step) for step in steps]}))
+    visits, frames, memory = list[list[Step]](), list[Frames](), list[float]()
+    for _ in range(chosen.visits):
+        with running(chosen.repository, chosen.latency) as (url, pid):
+            steps, drawn_ = measure(url, pid, chosen.chromium)
+            memory.append(resident(pid))
+        visits.append(steps)
+        frames.append(drawn_)
+    print("| step | ms | server's CPU, ms | requests | kB |\n| --- | ---: | ---: | ---: | ---: |")
+    for step in median(visits):
+        numbers = f"{step.milliseconds:,.0f} | {step.cpu:,.0f} | {step.requests:,.0f} | {step.kilobytes:,.0f}"
+        print(f"| {step.name} | {numbers} |")
+    print(f"\nresident memory of the server: {max(memory):.0f} MiB")
+    best = min(frames, key=lambda each: each.dropped)
+    print(
+        f"scrolling 10,000 commits: {best.count} frames in {best.seconds:.2f} s, median {best.median:.1f} ms, "
+        f"p99 {best.p99:.1f} ms, worst {best.worst:.1f} ms, {best.dropped} dropped"
+    )
+    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     return 0
 
 

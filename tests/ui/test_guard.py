@@ -7,14 +7,18 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 import arraystore
 from arraystore.errors import InvalidInputError, ReadOnlyError
-from arraystore.storage import MemoryStorage, ReadOnlyStorage
+from arraystore.storage import MemoryStorage, ReadOnlyStorage, WrapperStorage
 from arraystore.ui.opening import open_to_look
 from arraystore.ui.server.answers import VIEWS
 from arraystore.ui.server.run import prepare
@@ -168,6 +172,65 @@ def test_the_server_listens_on_the_loopback_interface_only() -> None:
         server.stop()
         thread.join(10)
     assert not thread.is_alive()
+
+
+@contextmanager
+def serving(storage: arraystore.Storage) -> Iterator[str]:
+    server = prepare(storage)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        get(server.url)
+        yield server.url
+    finally:
+        server.stop()
+        thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_many_requests_at_once_and_slow_clients_are_answered(world: World) -> None:
+    second = world.ids["second"]
+    views = [f"chunks?at={second}&path=air/temp", f"preview?at={second}&path=air/temp", f"tree?at={second}", "history",
+             f"storage?at={second}&within=0"]  # fmt: skip
+    with serving(world.storage) as url, ExitStack() as stack:
+        host, port = "127.0.0.1", int(url.split("/")[2].rpartition(":")[2])
+        for beginning in (b"", b"GET ", f"GET {url} HTTP/1.1\r\nHost: x".encode()) * 10:
+            stack.enter_context(socket.create_connection((host, port))).sendall(beginning)
+        with ThreadPoolExecutor(24) as pool:
+            found = list(pool.map(lambda at: httpx.get(f"{url}api/{views[at % 5]}", timeout=60), range(120)))
+    assert [each.status_code for each in found] == [200] * 120
+
+
+class WaitingStorage(WrapperStorage):
+    """Storage whose listings and reads wait for an event, if there is one, and that tells when one of them ends."""
+
+    waiting: threading.Event | None = None
+    given_up = 0
+
+    async def get(self, key: str) -> Any:
+        while self.waiting is not None and not self.waiting.is_set():
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                self.given_up += 1
+                raise
+        return await super().get(key)
+
+
+def test_what_nobody_waits_for_any_more_is_given_up(world: World) -> None:
+    storage = WaitingStorage(world.storage)
+    with serving(storage) as url:
+        storage.waiting = threading.Event()
+        for _ in range(9):  # more than are computed at a time
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.get(f"{url}api/tree?at={world.ids['second']}", timeout=0.2)
+        for _ in range(200):
+            if storage.given_up:
+                break
+            time.sleep(0.02)
+        assert storage.given_up > 0
+        storage.waiting.set()
+        assert httpx.get(f"{url}api/tree?at={world.ids['second']}", timeout=10).status_code == 200
 
 
 def get(url: str) -> httpx.Response:

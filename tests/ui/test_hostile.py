@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 
+import numpy as np
 import pytest
+import zarr
 
 import arraystore
 from arraystore.ui.opening import open_to_look
@@ -104,6 +106,21 @@ def test_damaged_objects_are_errors_of_the_views_that_need_them(part: str, faili
     assert failing <= failed.keys() if part != "snapshots/" else failed
     assert "overview" not in failed
     assert set(failed.values()) <= {"FormatError", "ChunkDamagedError", "SnapshotNotFoundError", "LogForkError"}
+
+
+def test_damaged_manifests_are_errors_of_the_views_that_need_them() -> None:
+    storage = arraystore.in_memory_storage()
+    session = arraystore.Repository.create(storage).writable_session("main")
+    zarr.create_array(session.store, name="special", shape=(120, 3_200), chunks=(1, 8), dtype="u1", compressors=None)
+    session.write("special", ..., np.random.default_rng(0).integers(1, 255, (120, 3_200), dtype="u1"))
+    at = session.commit("many chunks")
+    assert damage(storage, "manifests/") > 0
+    look = open_to_look(storage)
+    values = {"at": at, "id": at, "path": "special", "from_": at, "to": at, "ours": at, "onto": "branch:main"}
+    statuses = {name: ask(look, name, **values).status for name in ("tree", "node", "snapshot", "history")}
+    assert set(statuses.values()) == {200}
+    for name in ("chunks", "preview", "storage"):
+        assert ask(look, name, **values).body["error"]["type"] == "FormatError"
 
 
 def test_the_other_branches_can_be_seen_where_one_is_damaged() -> None:

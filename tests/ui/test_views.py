@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import arraystore
-from tests.ui.conftest import World
+from arraystore.ui.opening import open_to_look
+from arraystore.ui.views import storage_use
+from tests.ui.conftest import World, viewer
 
 View = Callable[..., Any]
 
@@ -176,6 +178,18 @@ def test_storage_is_told_by_array_and_by_time(view: View, world: World) -> None:
     assert found["packed"] + found["inlined"] == sum(each["packed"] + each["inlined"] for each in found["arrays"]) > 0
     assert sum(found["sizes"]) == pytest.approx(found["packed"] + found["inlined"])
     assert len(found["sizes"]) == found["bins"]
+
+
+def test_storage_is_measured_in_parts_that_add_up(world: World) -> None:
+    ask, at = viewer(open_to_look(world.storage)), world.ids["rebased"]
+    whole = ask("storage", at=at)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage_use, "_kept", {})
+        patch.setattr(storage_use, "_BATCH", 1)
+        parts = [ask("storage", at=at, within="0") for _ in whole["arrays"]]
+    assert [each["left"] for each in parts] == list(range(len(parts) - 1, -1, -1))
+    assert parts[-1] == whole
+    assert parts[0]["arrays"][0]["path"] == "air/temp"
 
 
 def test_objects_and_garbage_are_counted(view: View) -> None:

@@ -24,14 +24,16 @@ def send(sink: IO[bytes], header: dict[str, Any], parts: Sequence[bytes | memory
     sink.flush()
 
 
-def receive(source: IO[bytes]) -> tuple[dict[str, Any], list[bytes]] | None:
-    """Read a message; None at the end. Raises `ValueError` for what is none."""
+def receive(source: IO[bytes], most_parts: int = 1 << 16) -> tuple[dict[str, Any], list[bytes]] | None:
+    """Read a message; None at the end. Raises `ValueError` for what is none, or has more parts."""
     size = source.read(_SIZE.size)
     if not size:
         return None
     header = json.loads(_read(source, _SIZE.unpack(size)[0], _MAX_HEADER_BYTES))
     if not isinstance(header, dict):
         raise ValueError("a message begins with a map")
+    if len(header["sizes"]) > most_parts:
+        raise ValueError(f"{len(header['sizes'])} parts, and at most {most_parts} are allowed")
     return header, [_read(source, each) for each in header["sizes"]]
 
 

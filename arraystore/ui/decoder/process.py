@@ -111,7 +111,7 @@ class Decoder:
 
 def _start() -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "arraystore.ui.decoder.worker"],
+        [sys.executable, "-P", "-m", "arraystore.ui.decoder.worker"],  # no module of the working directory
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment(),
     )  # fmt: skip
     timer = threading.Timer(_START_SECONDS, process.kill)
@@ -141,7 +141,7 @@ def _exchange(
     assert sink is not None
     assert source is not None
     send(sink, header, parts)  # it is read to its end before there is an answer
-    answer = receive(source)
+    answer = receive(source, most_parts=1)
     if answer is None:
         raise ValueError("it gave no answer")
     return answer

@@ -104,6 +104,11 @@ class _Times:
             self.totals[begun] = self.totals.get(begun, 0.0) + total
         return max(times)
 
+    def merge(self, other: _Times) -> None:
+        """Add those of others."""
+        for begun, total in other.totals.items():
+            self.totals[begun] = self.totals.get(begun, 0.0) + total
+
     def binned(self) -> tuple[float, float, tuple[float, ...]]:
         """Return start, width and totals of equal spans of time."""
         if not self.totals:
@@ -140,7 +145,9 @@ class _Measurement:
             some = [self.waiting[at] for at in range(min(_BATCH, len(self.waiting)))]
             await load_layers(repository.context.manifests, [layer for node in some[1:] for layer in node.layers])
             for node in some:
-                self.arrays.append(await _use_of(repository, node, self.times))
+                use, times = await _use_of(repository, node)
+                self.arrays.append(use)  # at once, so that whoever is cancelled leaves no half of an array
+                self.times.merge(times)
                 self.waiting.popleft()
             if time.monotonic() >= until:
                 return
@@ -203,14 +210,14 @@ def _few_layers(nodes: list[Node]) -> list[Node]:
     return taken
 
 
-async def _use_of(repository: Repository, node: Node, times: _Times) -> ArrayUse:
-    chunks, newest = 0, 0
+async def _use_of(repository: Repository, node: Node) -> tuple[ArrayUse, _Times]:
+    chunks, newest, times = 0, 0, _Times({})
     nbytes = np.zeros(max(PACK, INLINE, VIRTUAL) + 1)
     async for some in visible_chunks(repository.context.manifests, node.layers, None):
         chunks += len(some)
         newest = max(newest, times.add(some))
         nbytes += np.bincount(some.kinds[some.number], some.length, minlength=len(nbytes))
-    return ArrayUse(
+    use = ArrayUse(
         node.path,
         chunks,
         float(nbytes[PACK]),
@@ -219,6 +226,7 @@ async def _use_of(repository: Repository, node: Node, times: _Times) -> ArrayUse
         len(node.layers),
         float(newest) if chunks else None,
     )
+    return use, times
 
 
 async def objects_in_use(repository: Repository, branch: str) -> ObjectUse:
