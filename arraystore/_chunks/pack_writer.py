@@ -30,9 +30,13 @@ from arraystore.storage.forking import renew_locks_after_fork
 from arraystore.storage.protocol import Storage
 
 if TYPE_CHECKING:
+    from arraystore._chunks import statistics_log
+    from arraystore._chunks.statistics_log import StatisticsLog, StatisticsRows
+    from arraystore._format.chunk_statistics import ChunkStatistics
     from arraystore.storage import part_stream
 else:
     part_stream = lazy_module("arraystore.storage.part_stream")
+    statistics_log = lazy_module("arraystore._chunks.statistics_log")
 
 MiB = 1 << 20
 _NO_BUFFER = memoryview(b"")
@@ -65,6 +69,8 @@ class PackSettings:
     """Size of a pack."""
     in_flight: int = 64 * MiB
     """Most bytes that may wait for upload; beyond it, writers wait."""
+    statistics: bool = False
+    """Whether to keep least and greatest values of chunks."""
 
 
 def pack_key(identifier: PackId) -> str:
@@ -127,6 +133,7 @@ class PackWriter:
         self.settings = settings
         self.packs: list[PackId] = []
         self.committed: set[PackId] = set()
+        self._statistics: StatisticsLog | None = None
         self._start = start
         self._lock = threading.RLock()  # an upload may complete, and call back, in the very call that starts it
         self._open = -1
@@ -226,7 +233,9 @@ class PackWriter:
         self._growing.advance(self._buffer, self._used)
         self._settled = max(self._settled, self._growing.sent)
 
-    def replace(self, source: int, offset: int, length: int, data: memoryview) -> bool:
+    def replace(
+        self, source: int, offset: int, length: int, data: memoryview, statistics: StatisticsRows | None = None
+    ) -> bool:
         """Overwrite a chunk in place where it still is in the open buffer and has the same size."""
         if source != self._open or len(data) != length:
             return False
@@ -234,6 +243,8 @@ class PackWriter:
             if source != self._open or offset < self._settled:
                 return False
             self._put(offset, data)
+            if self._statistics is not None or statistics is not None:
+                self._noted().replace(source, offset, length, statistics)
         return True
 
     def _put(self, offset: int, data: memoryview) -> None:
@@ -261,6 +272,28 @@ class PackWriter:
         pack = self.packs[source]
         await self.storage.put_parts(pack_key(pack), (data, trailer(pack_seed(pack), 0, data)))
         return ChunkReference(source, 0, len(data))
+
+    def note_statistics(self, entries: Int64s, rows: StatisticsRows) -> None:
+        """Keep the statistics of chunks, which no table refers to yet, by source, offset and length, shape (n, 3)."""
+        with self._lock:
+            self._noted().add(entries, rows)
+
+    def adopt_statistics(self, tables: Sequence[ChunkStatistics]) -> None:
+        """Keep the statistics of chunks in packs that others have completed."""
+        with self._lock:
+            if tables:
+                self._noted().adopt(tables)
+
+    def statistics_tables(self) -> list[ChunkStatistics]:
+        """Return all statistics, a table for each encoding."""
+        with self._lock:
+            return [] if self._statistics is None else self._statistics.tables(self.packs)
+
+    def _noted(self) -> StatisticsLog:
+        """Return the statistics of chunks in these packs, and of those that forks have brought; the lock is held."""
+        if self._statistics is None:
+            self._statistics = statistics_log.StatisticsLog()
+        return self._statistics
 
     def adopt(self, packs: Sequence[PackId], *, committed: bool = False) -> int:
         """Number packs that others have written; returns the number of the first one."""

@@ -61,11 +61,14 @@ class ChunkReader:
         virtual: Callable[[str], tuple[Storage, str]],
         verify: bool = True,
         room: int = 64 << 20,
+        statistics: bool = False,
     ) -> None:
         self.storage = storage
         self.manifests = manifests
         self.blocks = BlockCache(storage, room)
         self.verify = verify
+        self.statistics = statistics
+        """Whether what replaces layers takes over the statistics of their chunks."""
         self._virtual = virtual
         renew_locks_after_fork(self)
 
@@ -73,7 +76,7 @@ class ChunkReader:
         """Return a reader that shares the caches of this one and verifies chunks, or does not; None for no change."""
         if verify is None or verify == self.verify:
             return self
-        reader = ChunkReader(self.storage, self.manifests, self._virtual, verify, self.blocks.room)
+        reader = ChunkReader(self.storage, self.manifests, self._virtual, verify, self.blocks.room, self.statistics)
         reader.blocks = self.blocks
         return reader
 

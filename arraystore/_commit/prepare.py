@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -38,7 +38,14 @@ from arraystore._format.transaction import (
     encode_transaction,
 )
 from arraystore._log.branch_log import transaction_key
+from arraystore._runtime import lazy_module
 from arraystore.storage.protocol import Storage
+
+if TYPE_CHECKING:
+    from arraystore._chunks import statistics_objects
+    from arraystore._format.chunk_statistics import ChunkStatistics
+else:
+    statistics_objects = lazy_module("arraystore._chunks.statistics_objects")
 
 Stretches: TypeAlias = Callable[[], Iterable[References]]
 """Yields references in row-major order, each time anew."""
@@ -77,12 +84,14 @@ async def prepare(
 
 
 async def _place_chunks(placing: Placing, changes: ChangeSet, reader: ChunkReader, nodes: Sequence[NodeChange]) -> None:
+    tables = changes.packs.statistics_tables()
     appends = {change.id: change.append for change in nodes if change.append is not None}
     for node in sorted(_changed_arrays(changes), key=lambda node: node.key):
         stretches = await _final_stretches(changes, reader, node)
+        known = statistics_objects.known_of(tables, node) if tables else None
         for part, appended in _split(stretches, appends.get(node.id)):
             for manifest in stretches_to_manifests(part):
-                placing.add_manifest(node.id, manifest, appended=appended)
+                placing.add_manifest(node.id, manifest, appended=appended, known=known)
 
 
 async def _final_stretches(changes: ChangeSet, reader: ChunkReader, node: Node) -> Stretches:
@@ -162,14 +171,18 @@ class Placing:
         self.uploads: list[tuple[str, bytes]] = []
         self.chunks: list[ChunkChange] = []
 
-    def add_manifest(self, node: NodeId, manifest: Manifest, *, appended: bool) -> None:
-        """Add chunks that are new."""
+    def add_manifest(
+        self, node: NodeId, manifest: Manifest, *, appended: bool, known: ChunkStatistics | None = None
+    ) -> None:
+        """Add chunks that are new, and what is known of them."""
         self.brought.update(split_ids(manifest.packs, PackId))
         layer = Layer(LayerId(self.environment.new_id()), manifest.box, manifest.count, manifest.has_deletions)
         presence = None
         if not layer.dense:
             cells = Presence.of(manifest.box, manifest.index, manifest.count)
             presence = (cells.kind, cells.data)
+        if known is not None:
+            self.uploads += statistics_objects.statistics_objects(known, manifest, layer.id)
         self.add_again(ChunkChange(node, layer, presence, appended), encode_manifest(manifest))
 
     def add_again(self, change: ChunkChange, encoded: bytes | None) -> None:

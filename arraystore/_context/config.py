@@ -41,6 +41,9 @@ class RepositoryConfig:
         evicted first.
     verify_chunks
         Whether to verify checksums of chunks on read, unless a session overrides it.  Checksums are always written.
+    chunk_statistics
+        Whether writers keep the least and the greatest value, and counts of NaN and of the fill value, of each chunk of
+        numbers, by which `where` leaves out chunks.
     virtual_chunk_containers
         Places that virtual chunks may be in; who opens the repository authorises those that it reads.
     """
@@ -54,14 +57,15 @@ class RepositoryConfig:
     log_cache_bytes: int = 16 * MiB
     branches_in_memory: int = 128
     verify_chunks: bool = True
+    chunk_statistics: bool = False
     virtual_chunk_containers: tuple[VirtualChunkContainer, ...] = ()
 
     def __post_init__(self) -> None:
-        if type(self.verify_chunks) is not bool:
-            raise InvalidInputError(f"configuration verify_chunks={self.verify_chunks!r} must be true or false")
         _check_containers(self.virtual_chunk_containers)
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.type == "bool" and type(value) is not bool:
+                raise InvalidInputError(f"configuration {field.name}={value!r} must be true or false")
             if field.type == "int" and (type(value) is not int or value < 0):
                 raise InvalidInputError(f"configuration {field.name}={value!r} must be an integer >= 0")
         if self.pack_target_bytes < self.own_object_threshold_bytes:
@@ -85,10 +89,15 @@ class RepositoryConfig:
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values by name; containers, if there are any, as options by prefix."""
+        """Return the values by name; containers as options by prefix.
+
+        Statistics that are off and containers that there are none of are left out, for older releases refuse names that
+        they do not know.
+        """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        containers = values.pop("virtual_chunk_containers")
-        # Without containers their name is left out, so that older releases read the configuration.
+        containers = values.pop(_CONTAINERS)
+        if not self.chunk_statistics:
+            del values["chunk_statistics"]
         return values | ({_CONTAINERS: {each.url_prefix: each.options() for each in containers}} if containers else {})
 
     @classmethod
@@ -109,6 +118,7 @@ class RepositoryConfig:
             self.own_object_threshold_bytes,
             self.pack_target_bytes,
             self.max_bytes_in_flight,
+            self.chunk_statistics,
         )
 
 

@@ -113,9 +113,8 @@ class Context:
 
     def _new_reader(self) -> ChunkReader:
         config = self.config
-        return ChunkReader(
-            self.storage, self.manifests, self.containers.find, config.verify_chunks, config.chunk_cache_bytes
-        )
+        sizes = config.verify_chunks, config.chunk_cache_bytes, config.chunk_statistics
+        return ChunkReader(self.storage, self.manifests, self.containers.find, *sizes)
 
     def cache_stats(self) -> CacheStats:
         """Return what the caches hold, and how often they helped."""

@@ -76,9 +76,10 @@ async def collect(changes: ChangeSet, reader: ChunkReader, origin: PayloadOrigin
                 arrays.append((node.id, node.path))
                 references_of_arrays.append(references)
     fork = ForkChanges(origin.fork, origin.epoch, origin.number, tuple(changes.node_changes()), reads, origin.parents)
-    return PayloadTable((fork,), tuple(arrays), tuple(parts), _concatenate(references_of_arrays)).payload(
-        origin.session
-    )
+    references = _concatenate(references_of_arrays)
+    known = [table.bound_to(references) for table in changes.packs.statistics_tables()]
+    statistics = tuple([piece for table in known if table is not None for piece in table.pieces()])
+    return PayloadTable((fork,), tuple(arrays), tuple(parts), references, statistics).payload(origin.session)
 
 
 def _concatenate(sets: Sequence[References]) -> References:
@@ -265,6 +266,7 @@ def apply_payloads(
                 apply_node(changes, change)
                 merged.nodes[node_key(change.path, change.kind)] = fork.fork
         references, forks = _adopt_sources(changes, table.references), table.forks
+        changes.packs.adopt_statistics(table.statistics)
         del table  # with the sources as they were
         earlier = [merged.owners[fork.fork] for fork in forks if fork.fork in merged.owners]
         owners = np.array([merged.owners.setdefault(fork.fork, len(merged.owners) + 1) for fork in forks])

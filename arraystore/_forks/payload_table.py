@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._format.box import MAX_VOLUME, Box, bounding_box
+from arraystore._format.chunk_statistics import ChunkStatistics
 from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part
 from arraystore._format.ids import ForkId, NodeId, PackId, split_ids
 from arraystore._format.locations import concat_locations
@@ -48,6 +49,8 @@ class PayloadTable:
     """The cells."""
     references: References
     """References in the order of the cells, without coordinates, which the parts have."""
+    statistics: tuple[ChunkStatistics, ...] = ()
+    """What is known of the chunks."""
 
     def counts(self) -> Int64s:
         """Return the count of cells of each part."""
@@ -112,9 +115,9 @@ class PayloadTable:
         places = np.arange(len(order), dtype=np.int64)
         flat = replace(refs.take(order), coords=places[:, np.newaxis])
         unchanged = np.array_equal(order, places)
-        return ChangePayload(
-            session, self.forks, self.arrays, self.parts, None if unchanged else order, tuple(to_manifests(flat))
-        )
+        orders = None if unchanged else order
+        manifests = tuple(to_manifests(flat))
+        return ChangePayload(session, self.forks, self.arrays, self.parts, orders, manifests, self.statistics)
 
 
 def part_of(fork: int, array: int, coords: Int64s) -> Part:
@@ -154,7 +157,8 @@ def gather_payloads(payloads: Sequence[ChangePayload]) -> PayloadTable:
             if ids[node] == len(arrays):
                 arrays[node, path] = ids[node]
         parts += [Part(places[part.fork], names[part.array], part.box, part.index) for part in payload.parts]
-    table = PayloadTable(tuple(forks), tuple(arrays), tuple(parts), _references(payloads))
+    known = tuple([table for payload in payloads for table in payload.statistics])
+    table = PayloadTable(tuple(forks), tuple(arrays), tuple(parts), _references(payloads), known)
     return table.take(table.of_cells([part.fork for part in parts]) >= 0) if any(p.fork < 0 for p in parts) else table
 
 

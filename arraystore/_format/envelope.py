@@ -56,6 +56,7 @@ class Kind(enum.IntEnum):
     REPOSITORY_LOG = 12
     SURVIVORS = 13
     COLLECTION = 14
+    STATISTICS = 15
 
 
 BODY_LIMIT: dict[Kind, int] = {
@@ -73,6 +74,8 @@ BODY_LIMIT: dict[Kind, int] = {
     Kind.REPOSITORY_LOG: 256 * MiB,
     # ids of objects that were committed with clocks ahead of the watermark
     Kind.COLLECTION: 256 * MiB,
+    # a million chunks, with some 60 bytes for each
+    Kind.STATISTICS: 256 * MiB,
     Kind.HINT: 64 * 1024,
     Kind.CHANGES: 1024 * MiB,
     # attachments and bodies of a record, and what serializable transactions have read

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 
 from arraystore._format.box import Box
+from arraystore._format.chunk_statistics import ChunkStatistics
 from arraystore._format.columns import decode_column, encode_column, from_zigzag, to_zigzag
 from arraystore._format.envelope import Kind, encode_object, pack_body, read_object
 from arraystore._format.ids import ForkId, NodeId
@@ -28,6 +29,9 @@ from arraystore._format.transaction import NodeChange
 from arraystore._format.types import Int64s
 from arraystore._format.wire import Number, Wire, read_id, read_number, read_tuple, tuple_of
 from arraystore.errors import FormatError
+
+_MOST_MEASURED = 1 << 22
+"""Chunks above which what is known of them is left out, so that it never is what makes a payload too large."""
 
 
 def _read_parent(name: str, value: Any) -> Any:
@@ -105,6 +109,8 @@ class ChangePayload:
     """Number of the cell of each reference; None if references are in the order of the cells."""
     manifests: tuple[Manifest, ...] = ()
     """References, at positions from 0."""
+    statistics: tuple[ChunkStatistics, ...] = ()
+    """What is known of the chunks that are referred to, and perhaps of others."""
 
 
 def encode_changes(payload: ChangePayload) -> bytes:
@@ -112,14 +118,19 @@ def encode_changes(payload: ChangePayload) -> bytes:
     manifests = tuple(map(manifest_to_wire, payload.manifests))
     parts = tuple(part.to_wire() for part in payload.parts)
     body = (payload.session, payload.forks, payload.arrays, parts, _encode_order(payload.order), manifests)
-    return encode_object(Kind.CHANGES, pack_body(body))
+    measured = sum(map(len, payload.statistics)) <= _MOST_MEASURED
+    known = tuple(table.to_wire() for table in payload.statistics) if measured else ()
+    return encode_object(Kind.CHANGES, pack_body((*body, known) if known else body))
 
 
 def decode_changes(name: str, data: bytes | bytearray | memoryview) -> ChangePayload:
     """Decode an untrusted payload; raises `FormatError`."""
     body = read_object(name, Kind.CHANGES, data)
-    session, forks, arrays, parts, order, manifests = read_tuple(
-        name, body, read_id, tuple_of(ForkChanges.from_wire), tuple_of(_read_array), tuple, bytes, _read_manifests
+    if type(body) is tuple and len(body) == 6:
+        body = (*body, ())
+    readers = (read_id, tuple_of(ForkChanges.from_wire), tuple_of(_read_array), tuple, bytes, _read_manifests)
+    session, forks, arrays, parts, order, manifests, statistics = read_tuple(
+        name, body, *readers, tuple_of(ChunkStatistics.from_wire)
     )
     count = sum(manifest.count for manifest in manifests)
     cells = _read_parts(name, parts, count, len(forks), len(arrays))
@@ -127,7 +138,7 @@ def decode_changes(name: str, data: bytes | bytearray | memoryview) -> ChangePay
         raise FormatError(name, "a payload must have at least one fork")
     if len({item.fork for item in forks}) < len(forks) or len({node for node, _ in arrays}) < len(arrays):
         raise FormatError(name, "a fork or an array is listed twice")
-    return ChangePayload(session, forks, arrays, cells, _decode_order(name, order, count), manifests)
+    return ChangePayload(session, forks, arrays, cells, _decode_order(name, order, count), manifests, statistics)
 
 
 def _encode_order(order: Int64s | None) -> bytes:

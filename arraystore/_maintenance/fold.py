@@ -7,6 +7,7 @@ larger than the run. So an array of n references has O(log n) layers, and each r
 from __future__ import annotations
 
 from arraystore._chunks.reader import ChunkReader
+from arraystore._chunks.statistics_objects import load_known
 from arraystore._commit.prepare import upload
 from arraystore._format.layer import Layer
 from arraystore._format.node import Node
@@ -53,7 +54,8 @@ async def fold(log: BranchLog, tip: Tip, reader: ChunkReader) -> Tip:
                 prepared.append((item, objects))
         written = dict(prepared_object for _, objects in prepared for prepared_object in objects)
         for batch in in_batches(item for item, _ in prepared):
-            await upload(log.storage, [(key, written.pop(key)) for item in batch for key in item.manifest_keys])
+            keys = [key for item in batch for key in (*item.manifest_keys, *item.statistics_keys) if key in written]
+            await upload(log.storage, [(key, written.pop(key)) for key in keys])
             tip = (await exchange(log, tip, batch)).tip
             reader.manifests.forget_inlined([layer for item in batch for layer in item.replaced])
     return tip
@@ -67,5 +69,6 @@ async def _folded(log: BranchLog, reader: ChunkReader, node: Node) -> tuple[Exch
     folded = node.layers[first:end]
     merged = overlay(await reader.references(folded), keep_deleted=first > 0)
     objects: list[tuple[str, bytes]] = []
-    added = place(log.environment, to_manifests(merged), objects)
+    known = await load_known(log.storage, node, folded) if reader.statistics else None
+    added = place(log.environment, to_manifests(merged), objects, known)
     return Exchange(node.id, folded, tuple(added)), objects

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from arraystore._chunks.reader import ChunkReader
+from arraystore._chunks.statistics_objects import load_known
 from arraystore._commit.prepare import upload
 from arraystore._environment import Environment
 from arraystore._format.box import Box
+from arraystore._format.chunk_statistics import ChunkStatistics
 from arraystore._format.envelope import pack_body
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
@@ -57,7 +59,7 @@ async def fold_fully(reader: ChunkReader, environment: Environment, node: Node, 
         window = node.layers[start:stop]
         if len(window) == 1 and (start or not window[0].deletions):
             continue
-        folder = _Folder(reader, environment, window, write)
+        folder = _Folder(reader, environment, node, window, write)
         added = await folder.run(keep_deleted=start > 0)
         if added is None:
             fold.scattered = True
@@ -83,8 +85,12 @@ def _windows(layers: tuple[Layer, ...]) -> Iterator[tuple[int, int]]:
 class _Folder:
     """Folds one run of layers."""
 
-    def __init__(self, reader: ChunkReader, environment: Environment, layers: tuple[Layer, ...], write: bool) -> None:
+    def __init__(
+        self, reader: ChunkReader, environment: Environment, node: Node, layers: tuple[Layer, ...], write: bool
+    ) -> None:
         self.reader = reader
+        self._node = node
+        self._known: ChunkStatistics | None = None
         self.environment = environment
         self.layers = layers
         self.bytes_written = 0
@@ -100,6 +106,8 @@ class _Folder:
         """Write layers with the same content; None, with none of them left, if they are too many for one record."""
         added: list[Layer] = []
         weight = 0
+        if self.reader.statistics and self._write:
+            self._known = await load_known(self.reader.storage, self._node, self.layers)
         async for parts in self._parts():
             for manifest in to_manifests(overlay(parts, keep_deleted=keep_deleted)):
                 added.append(await self._placed(manifest))
@@ -117,7 +125,7 @@ class _Folder:
         for existing in self._existing.get((manifest.box, manifest.count), ()):
             if _alike(await self.reader.manifests.load(existing), manifest):
                 return existing
-        return place(self.environment, [manifest], self._waiting)[0]
+        return place(self.environment, [manifest], self._waiting, self._known)[0]
 
     async def _flush(self) -> None:
         self.bytes_written += sum(len(data) for _, data in self._waiting)

@@ -16,8 +16,10 @@ import numpy as np
 from arraystore._chunks.checksums import checked
 from arraystore._chunks.pack_writer import PackSettings, pack_key
 from arraystore._chunks.reader import ChunkReader
+from arraystore._chunks.statistics_objects import load_statistics
 from arraystore._commit.prepare import upload
 from arraystore._environment import Environment
+from arraystore._format.chunk_statistics import ChunkStatistics
 from arraystore._format.ids import NodeId, PackId, find_ids, ids_of
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest
@@ -394,11 +396,18 @@ class Repacker:
         for job in [job for job in jobs if job.moved]:
             references, packs = job.pointed(self._packs.ids)
             manifests = to_manifests(references, max(len(references), REFERENCES_PER_MANIFEST))
-            added = place(self.environment, manifests, objects)
+            added = place(self.environment, manifests, objects, await self._known(job, references))
             exchanges.append(Exchange(job.node, (job.layer,), tuple(added), packs))
         await upload(self.reader.storage, objects)
         self.manifest_bytes += sum(len(data) for _, data in objects)
         return exchanges
+
+    async def _known(self, job: RepackJob, copies: References) -> ChunkStatistics | None:
+        """Load the statistics of a layer's chunks, bound to their copies."""
+        if not self.reader.statistics:
+            return None
+        tables = await load_statistics(self.reader.storage, [job.layer])
+        return tables[0].moved(job.references, copies) if tables else None
 
 
 def _in_grid_order(node: Node) -> list[Layer]:

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from arraystore._chunks.statistics_objects import statistics_objects
 from arraystore._environment import Environment
+from arraystore._format.chunk_statistics import ChunkStatistics, statistics_key
 from arraystore._format.envelope import bind_object, pack_body
 from arraystore._format.ids import LayerId, NodeId, PackId
 from arraystore._format.layer import Layer
@@ -78,6 +80,11 @@ class Exchange:
         return tuple([layer.key for layer in self.new_layers if layer.inline is None])
 
     @cached_property
+    def statistics_keys(self) -> tuple[str, ...]:
+        """Keys of the statistics of the new layers, as far as there are any."""
+        return tuple([statistics_key(layer.id) for layer in self.new_layers])
+
+    @cached_property
     def weight(self) -> int:
         """Bytes that the exchange takes in a record."""
         item = self.replacement
@@ -107,9 +114,14 @@ class Exchanged:
     """Number of records written."""
 
 
-def place(environment: Environment, manifests: Iterable[Manifest], objects: list[tuple[str, bytes]]) -> list[Layer]:
+def place(
+    environment: Environment,
+    manifests: Iterable[Manifest],
+    objects: list[tuple[str, bytes]],
+    known: ChunkStatistics | None = None,
+) -> list[Layer]:
     """Return the layers for manifests under new ids; those too large to be inlined are added to the objects to write
-    before.
+    before, and so is what is known of the chunks.
     """
     layers: list[Layer] = []
     for manifest in manifests:
@@ -119,6 +131,7 @@ def place(environment: Environment, manifests: Iterable[Manifest], objects: list
             layer = replace(layer, inline=encoded)
         else:
             objects.append((layer.key, bind_object(layer.key, encoded)))
+        objects += statistics_objects(known, manifest, layer.id)
         layers.append(layer)
     return layers
 

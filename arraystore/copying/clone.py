@@ -42,7 +42,7 @@ __all__ = ["clone_repository", "clone_repository_async"]
 
 _PACKS = "chunks/"
 _HISTORY = "history/"
-_OBJECTS = ("manifests/", "transactions/", "snapshots/", "collections/")
+_OBJECTS = ("manifests/", "transactions/", "snapshots/", "collections/", "statistics/")
 """Objects with envelopes that only references in other objects assign to a repository."""
 
 _OF_A_REPOSITORY = frozenset({REPOSITORY_KEY, "chunks", "history", "hints", "refs", *(p.rstrip("/") for p in _OBJECTS)})

@@ -21,7 +21,9 @@ _ROOM = 256 * MiB
 
 _AT_A_TIME = 16
 _KIND_AT = 5
-_UNDER_IDS = (Kind.CHECKPOINT, Kind.MANIFEST, Kind.TRANSACTION, Kind.SURVIVORS, Kind.COLLECTION)
+_UNDER_IDS = (
+    Kind.CHECKPOINT, Kind.MANIFEST, Kind.TRANSACTION, Kind.SURVIVORS, Kind.COLLECTION, Kind.STATISTICS
+)  # fmt: skip
 """Kinds of objects whose checksum covers the id in their key."""
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from arraystore._format.box import Box
+from arraystore._format.chunk_statistics import ChunkStatistics, decode_statistics, encode_statistics
 from arraystore._format.collection import Collection, LogSeen, decode_collection, encode_collection
 from arraystore._format.envelope import Kind, pack_body
 from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part, decode_changes, encode_changes
@@ -301,6 +302,16 @@ def a_collection() -> Collection:
     return Collection(an_id(160), 11, logs, (an_id(99), an_id(31)), an_id(161) + an_id(162))
 
 
+def some_statistics(kind: str = "f") -> ChunkStatistics:
+    """Three chunks in two packs, one of nothing but NaN and the fill value."""
+    dtype = {"i": "<i8", "u": "<u8", "f": "<f8"}[kind]
+    low, high = {"i": (-(2**63), 2**63 - 1), "u": (0, 2**64 - 1), "f": (-np.inf, 1.5)}[kind]
+    places = [column(values, "i8") for values in ([0, 0, 1], [0, 16, 0], [9, 12, 1 << 20])]
+    bounds = np.array([low, 0, 3], dtype=dtype), np.array([high, 0, 3], dtype=dtype)
+    counts = column([0, 5, 1], "i8"), column([2, 7, 0], "i8"), np.array([True, False, True])
+    return ChunkStatistics(b"\1\2\3\4\5\6\7\x08", kind, (an_id(5), an_id(6)), *places, *bounds, *counts)
+
+
 def some_changes() -> ChangePayload:
     """Two forks that wrote to two arrays and a file; references are sorted by pack, cells by part."""
     forks = (
@@ -381,7 +392,21 @@ def samples() -> Iterator[Sample]:
     yield Sample("hint", Kind.HINT, Hint(64, an_id(99), 12), encode_hint, lambda d: decode_hint(name, d))
     intent = some_intent()
     yield Sample("intent", Kind.INTENT, intent, encode_intent, lambda d: decode_intent(name, d, BRANCH, 65))
-    yield Sample("changes", Kind.CHANGES, some_changes(), encode_changes, lambda d: decode_changes(name, d))
+    for named, changes in ("changes", some_changes()), ("measured_changes", measured_changes()):
+        yield Sample(named, Kind.CHANGES, changes, encode_changes, lambda d: decode_changes(name, d))
+    for kind in "iuf":
+        known = some_statistics(kind)
+        encode, decode = partial(encode_statistics, name), partial(_decode_statistics, name)
+        yield Sample(f"statistics_{kind}", Kind.STATISTICS, known, encode, decode)
+
+
+def _decode_statistics(name: str, data: bytes) -> ChunkStatistics:
+    return decode_statistics(name, data)
+
+
+def measured_changes() -> ChangePayload:
+    """The same changes, with what is known of some of their chunks."""
+    return replace(some_changes(), statistics=(some_statistics("i"), some_statistics("u")))
 
 
 def _record_decoder(name: str, number: int) -> Callable[[bytes], Record]:

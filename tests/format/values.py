@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from arraystore._format.box import MAX_VOLUME, Box
+from arraystore._format.chunk_statistics import ChunkStatistics
 from arraystore._format.collection import Collection, LogSeen
 from arraystore._format.columns import narrow
 from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part
@@ -389,5 +390,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, ChangePayload):
         order = None if value.order is None else value.order.tolist()
         parts, tables = [plain(part) for part in value.parts], [plain(manifest) for manifest in value.manifests]
-        return (value.session, value.forks, value.arrays, parts, order, tables)
+        known = [plain(table) for table in value.statistics]
+        return (value.session, value.forks, value.arrays, parts, order, tables, known)
+    if isinstance(value, ChunkStatistics):
+        columns = (value.source, value.offset, value.length, value.least, value.greatest)
+        counts = (value.nans, value.fills, value.valued)
+        return (value.encoding, value.kind, value.packs, *(each.tolist() for each in (*columns, *counts)))
     return value

@@ -43,7 +43,7 @@ from arraystore._runtime.concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import DeleteFailure
 
-_KINDS = ("chunks", "manifests", "transactions", "snapshots")
+_KINDS = ("chunks", "manifests", "transactions", "snapshots", "statistics")
 _MOST_CANDIDATES = 1_000_000
 """Objects of each kind in one pass: 13 bytes each, and as much again while numpy concatenates them."""
 
@@ -327,6 +327,8 @@ class _Run:
 
 def _mark(candidates: dict[str, ObjectTable], note: Callable[[bytes], None] | None, kind: str, ids: bytes) -> None:
     candidates[kind].reach(ids)
+    if kind == "manifests":
+        candidates["statistics"].reach(ids)  # of the same layers
     if note is not None:
         note(ids)
 

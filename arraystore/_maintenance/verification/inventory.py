@@ -18,7 +18,13 @@ _NAMED = frozenset({"repo"})
 _AT_A_TIME = 1 << 14
 _END = "\U0010ffff"
 
-SHELVES = {"chunks/": "packs", "manifests/": "manifests", "snapshots/": "checkpoints", "transactions/": "change_logs"}
+SHELVES = {
+    "chunks/": "packs",
+    "manifests/": "manifests",
+    "snapshots/": "checkpoints",
+    "statistics/": "chunk_statistics",
+    "transactions/": "change_logs",
+}
 """Kinds of objects that ids name, by prefix."""
 
 _SMALL = ("collections/", "hints/", "history/", "leases/")
@@ -29,7 +35,7 @@ class Inventory:
     """All objects of a repository."""
 
     shelves: dict[str, ObjectTable] = field(default_factory=lambda: dict.fromkeys(SHELVES, ObjectTable()))
-    """Packs, manifests, checkpoints and change logs, by prefix."""
+    """Packs, manifests, checkpoints, statistics of chunks and change logs, by prefix."""
     small: dict[str, list[ObjectInfo]] = field(default_factory=lambda: {prefix: [] for prefix in _SMALL})
     """Hints, history pages and other objects with valid keys, by prefix."""
     strays: list[ObjectInfo] = field(default_factory=list[ObjectInfo])
@@ -49,6 +55,11 @@ class Inventory:
     def checkpoints(self) -> ObjectTable:
         """Checkpoints."""
         return self.shelves["snapshots/"]
+
+    @property
+    def chunk_statistics(self) -> ObjectTable:
+        """Statistics of the chunks of layers."""
+        return self.shelves["statistics/"]
 
     @property
     def transactions(self) -> ObjectTable:

@@ -10,6 +10,7 @@ import numpy as np
 
 from arraystore._chunks.layer_lookup import visible_packs
 from arraystore._chunks.manifest_cache import ManifestCache
+from arraystore._format.chunk_statistics import decode_statistics, statistics_key
 from arraystore._format.ids import ID_BYTES, LayerId, PackId, id_to_text, split_ids
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import Manifest, decode_manifest
@@ -29,6 +30,8 @@ _REPAIR = (
     "restore the object from a backup or an older version in the bucket; if there is none, reset the branch to a "
     "snapshot that is not affected, or write the chunks of these arrays again"
 )
+
+_NO_STATISTICS = "delete the object: readers read the chunks that it might have excluded"
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +98,7 @@ class LayerChecker:
     async def _check(self, item: LayerUse, records: dict[tuple[str, int], Record]) -> None:
         layer = item.layer
         async with self._room:
+            await self._statistics(layer)
             manifest = await self._load(item, records)
             if manifest is None:
                 return
@@ -110,6 +114,18 @@ class LayerChecker:
             fresh, sound = await self._packs(item, manifest)
             if self.consumer is not None:
                 await self.consumer(Loaded(item, manifest, fresh, sound))
+
+    async def _statistics(self, layer: Layer) -> None:
+        """Check what is known of the chunks, which readers do without where it is damaged."""
+        if not self.audit.inventory.chunk_statistics.reach(layer.id):
+            return
+        key = statistics_key(layer.id)
+        try:
+            decode_statistics(key, await self.audit.storage.get(key))
+        except ObjectNotFoundError:
+            pass  # deleted with its layer since it was listed
+        except FormatError as error:
+            self.audit.collector.warning(key, error.reason, _NO_STATISTICS)
 
     async def _load(self, item: LayerUse, records: dict[tuple[str, int], Record]) -> Manifest | None:
         layer = item.layer

@@ -168,13 +168,18 @@ class ArrayStoreCodecPipeline(CodecPipeline):
     def _work(self, batch: Batch, values: Any, drop_axes: tuple[int, ...], *, writing: bool) -> _Work | None:
         """Return the work of a batch; None if it is not one that is known."""
         codec, array = self.codec, values.as_ndarray_like()
-        if codec is None or len(batch) < _fewest(codec) or not isinstance(array, np.ndarray):
+        if codec is None or not batch or not isinstance(array, np.ndarray):
             return None
         path, spec = batch[0][0], batch[0][1]
         store = getattr(path, "store", None)
         if not isinstance(store, PipelineStore) or spec.shape != codec.shape:
             return None
+        few = len(batch) < _fewest(codec)
+        if few and not writing:
+            return None
         hierarchy = store._pipeline_hierarchy(writing=writing)
+        if few and not hierarchy.writable().packs.settings.statistics:
+            return None
         handle = _handle(hierarchy, path.path, len(codec.shape))
         native = spec.dtype.to_native_dtype()
         if handle is None or array.dtype.newbyteorder("=") != native.newbyteorder("="):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from arraystore._chunks.chunk_table import ChunkReference
 from arraystore._format.references import tile_shape
 from arraystore._format.types import Int64s
+from arraystore._runtime import lazy_module
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.byte_codecs import UndecodableError
 from arraystore._session.pipeline.codecs import ChunkCodec
@@ -30,6 +31,12 @@ from arraystore._session.pipeline.reading import read_selection
 from arraystore._session.pipeline.shards import ArrayCodec, ShardCodec
 from arraystore._session.pipeline.threads import share, thread_count
 from arraystore.errors import ArrayStoreError
+
+if TYPE_CHECKING:
+    from arraystore._chunks.statistics_log import StatisticsRows
+    from arraystore._session.pipeline import chunk_measure
+else:
+    chunk_measure = lazy_module("arraystore._session.pipeline.chunk_measure")
 
 Array = npt.NDArray[Any]
 
@@ -65,6 +72,8 @@ class SelectionWriter:
         self.codec = codec
         self.fill = fill
         self.changes = hierarchy.writable()
+        measured = self.changes.packs.settings.statistics
+        self.measure = chunk_measure.ChunkMeasure.of(handle.node, codec, fill) if measured else None
 
     def write(self, selection: Projection, values: Array) -> None:
         """Write values with all axes.
@@ -77,12 +86,14 @@ class SelectionWriter:
                 items = box.items(low, high, values)
                 if not box.is_whole(self.codec.shape):
                     items = self._merged(box, axes, items, selection.are_complete(low, high))
+                elif self.measure is not None:
+                    items = self.measure.own(items)
                 self._put(axes, items)
 
     def _most_chunks(self, box: GroupBox) -> int:
         """Return the chunks to put together at a time; no bound for those copied from the user's array into packs."""
         size = self.codec.nbytes
-        direct = box.is_whole(self.codec.shape) and (self.codec.is_raw or self._is_large)
+        direct = box.is_whole(self.codec.shape) and (self.codec.is_raw or self._is_large) and self.measure is None
         return box.count if direct else max(thread_count() if self._is_large else 1, _SLAB // size)
 
     @property
@@ -124,12 +135,24 @@ class SelectionWriter:
         if empty is not None:
             self.changes.delete_chunks(self.handle.node, coords_of(np.flatnonzero(empty)))
             at = np.flatnonzero(~empty)
-        at = self._overwrite(stored, counts, at, coords_of(at))
-        if len(at):
-            self.changes.put_chunks(self.handle.node, coords_of(at), self._add(stored, counts, at))
+        rows = None if self.measure is None or not len(at) else self.measure.rows(chunks, dimensions, at)
+        left = self._overwrite(stored, counts, at, coords_of(at), rows)
+        if len(left):
+            entries = self._add(stored, counts, left)
+            if rows is not None:
+                self._note(entries, rows.take(np.searchsorted(at, left)))
+            self.changes.put_chunks(self.handle.node, coords_of(left), entries)
         self.handle.changes = self.changes.arrays.get(self.handle.node.id)
 
-    def _overwrite(self, stored: Array, counts: tuple[int, ...], at: Int64s, coords: Int64s) -> Int64s:
+    def _note(self, entries: Int64s, rows: StatisticsRows) -> None:
+        """Keep the statistics of chunks in packs, before a table refers to them and they may be overwritten."""
+        in_packs = entries[:, 0] >= 0
+        if bool(in_packs.any()):
+            self.changes.packs.note_statistics(entries[in_packs], rows.take(in_packs))
+
+    def _overwrite(
+        self, stored: Array, counts: tuple[int, ...], at: Int64s, coords: Int64s, rows: StatisticsRows | None
+    ) -> Int64s:
         """Overwrite chunks that are still in the open pack and have the same size; returns the others."""
         written, packs = self.handle.changes, self.changes.packs
         if written is None or not self.codec.is_raw or not len(at):
@@ -140,7 +163,8 @@ class SelectionWriter:
             for i in np.flatnonzero(there).tolist():
                 source, offset, length = entries[i].tolist()
                 chunk = _gathered(stored, counts, at[i : i + 1], self.codec)
-                there[i] = packs.replace(source, offset, length, chunk.reshape(-1).view(np.uint8).data)
+                row = None if rows is None else rows.take([i])
+                there[i] = packs.replace(source, offset, length, chunk.reshape(-1).view(np.uint8).data, row)
         others: Int64s = at[~there]
         return others
 

@@ -179,8 +179,13 @@ class Region:
             return False
         items = self.selected.with_all_axes(values)
         fill = self.layout.fill_value(writes_empty=bool(zarr.config.get("array.write_empty_chunks")))
+        measured = self.hierarchy.writable().packs.settings.statistics  # by the writer of whole selections alone
         try:
-            if isinstance(self.codec, ChunkCodec) and are_few(self.hierarchy, self.selected, self.codec):
+            if (
+                isinstance(self.codec, ChunkCodec)
+                and not measured
+                and are_few(self.hierarchy, self.selected, self.codec)
+            ):
                 pieces = pieces_of(self.selected, self.codec.shape, self.layout.shape)
                 write_few(self.hierarchy, self.handle, self.codec, pieces, items, fill)
             else:
