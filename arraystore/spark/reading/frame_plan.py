@@ -19,6 +19,8 @@ from arraystore.spark.argument_checks import check_choice, check_count
 from arraystore.spark.reading.coordinates import Coordinate
 from arraystore.spark.reading.decoding import Column, Decoder, decoder_of
 from arraystore.spark.reading.opening import OpenedArray, OpenedArrays, coordinate_of, open_arrays, sides_of
+from arraystore.spark.reading.predicate import Comparison, parse_predicate
+from arraystore.spark.reading.pruning import check_comparable, kept_chunks
 from arraystore.spark.reading.selection import (
     AxisSelection,
     ChunkRuns,
@@ -71,6 +73,8 @@ class FramePlan:
     """Kind of the columns for dimensions, if any."""
     chunks: ChunkRuns
     """Chunks of the leading variable that are read."""
+    where: tuple[Comparison, ...] = ()
+    """Predicate of the rows."""
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -99,6 +103,7 @@ def plan_frame(
     skip_missing: bool = False,
     dims: Sequence[str] | None = None,
     name_dims: bool = True,
+    where: str | None = None,
 ) -> FramePlan:
     """Plan a read; the arguments are those of `read_dataframe`."""
     check_choice("coords", coords, get_args(DimensionColumns))
@@ -127,7 +132,42 @@ def plan_frame(
     chunks = ChunkRuns.up_to(total)
     if skip_missing and total:
         chunks = ChunkRuns.of(_present_numbers(session, opened, axes))
-    return FramePlan(session, variables, tuple(axes), tuple(labels), coords, chunks)
+    predicate = () if where is None else _predicate(where, opened, variables)
+    if total and predicate:
+        chunks = _prune(chunks, predicate, opened, variables, axes)
+    return FramePlan(session, variables, tuple(axes), tuple(labels), coords, chunks, predicate)
+
+
+def _predicate(where: str, opened: OpenedArrays, variables: Sequence[FrameVariable]) -> tuple[Comparison, ...]:
+    """Return the comparisons of a predicate, whose columns must be among the variables."""
+    predicate = parse_predicate(where)
+    decoders = {variable.column: variable.decoder for variable in variables}
+    for each in predicate:
+        if each.column in opened.dims and each.column not in decoders:
+            raise InvalidInputError(f"where compares dimension {each.column!r}: select along it with sel or isel")
+        if each.column not in decoders:
+            raise InvalidInputError(f"where compares {each.column!r}, and the columns are {', '.join(decoders)}")
+        check_comparable(each.column, decoders[each.column])
+    return predicate
+
+
+def _prune(
+    chunks: ChunkRuns,
+    predicate: Sequence[Comparison],
+    opened: OpenedArrays,
+    variables: Sequence[FrameVariable],
+    axes: Sequence[AxisSelection],
+) -> ChunkRuns:
+    """Leave out the chunks in which the predicate cannot hold, as far as arrays with all dimensions tell."""
+    for one, variable in zip(opened.arrays, variables, strict=True):
+        comparisons = [each for each in predicate if each.column == variable.column]
+        if not comparisons or len(one.dims) < len(axes):
+            continue
+        kept = kept_chunks(opened.session, one.array, variable.decoder, comparisons)
+        if kept is not None:
+            numbers = _overlapped(kept, one.array, one.axes_in(opened.dims), axes)
+            chunks = ChunkRuns.of(chunks.among(numbers))
+    return chunks
 
 
 def _positions(

@@ -118,6 +118,7 @@ def map_chunks(
     isel: Mapping[str, Any] | None = None,
     decode: bool = False,
     skip_missing: bool = False,
+    where: str | None = None,
     dims: Sequence[str] | None = None,
     chunks_per_task: int | None = None,
     tasks: int | None = None,
@@ -133,6 +134,9 @@ def map_chunks(
         A session, classic or Connect.
     repo, paths, branch, tag, snapshot_id, ref, as_of, sel, isel, decode, skip_missing, dims, chunks_per_task, tasks
         As in `read_dataframe`.  The labels that `Chunk.coords` returns are decoded with `decode`.
+    where
+        Chooses chunks, as with ``layout="chunks"``: the function gets whole chunks, in which there may be values of
+        which it does not hold, or none of which it does.
     fn
         Called with a `Chunk`, on executors; returns a mapping of column names to sequences of one length (or to single
         values, for one row), a pyarrow Table or RecordBatch, an iterable of those, or None for no rows.  Arrays of more
@@ -156,7 +160,7 @@ def map_chunks(
     check_reachable(session.context)
     plan = plan_frame(
         session, paths, sel=sel, isel=isel, coords="label", decode=decode, skip_missing=skip_missing, dims=dims,
-        name_dims=False,
+        name_dims=False, where=where,
     )  # fmt: skip
     count = read_task_count(plan, slots(spark), chunks_per_task, tasks)
     wanted = spark.createDataFrame([], schema).schema

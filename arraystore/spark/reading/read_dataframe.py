@@ -45,6 +45,7 @@ def read_dataframe(
     layout: Layout = "rows",
     data: ChunkData = "binary",
     skip_missing: bool = False,
+    where: str | None = None,
     dims: Sequence[str] | None = None,
     chunks_per_task: int | None = None,
     tasks: int | None = None,
@@ -52,8 +53,8 @@ def read_dataframe(
     """Read arrays into a DataFrame, which stays on one snapshot whatever is committed later.
 
     Nothing but metadata, coordinates and, with `skip_missing`, the directory of chunks is read now; chunks are read by
-    executors, and only those that overlap the selection. Select here rather than with ``where``, which does not prune
-    what is read.
+    executors, and only those that overlap the selection, and in which `where` may hold. Select here rather than with
+    ``DataFrame.where``, which does not prune what is read.
 
     ==========================================  ==========================================
     Values                                      Type of the column
@@ -104,6 +105,12 @@ def read_dataframe(
     skip_missing
         Whether chunks that no array has, which read as the fill value, are left out. Only arrays with all dimensions
         count.
+    where
+        Which rows: comparisons of columns of numbers with numbers, joined by AND, such as ``"t2m > 310 AND cloud <=
+        0.5"``.  Chunks are left out by their statistics, where the repository keeps them
+        (`RepositoryConfig.chunk_statistics`), and so are those that are not stored, if the fill value does not satisfy
+        it; rows are compared in any case.  Null satisfies nothing, and NaN is greater than any number, as for Spark.
+        With ``layout="chunks"`` it chooses chunks, which may have other values, too.
     dims
         Names for the dimensions of arrays that have none; otherwise ``dim_0``, ``dim_1`` and so on.
     chunks_per_task, tasks
@@ -137,6 +144,7 @@ def read_dataframe(
         layout=layout,
         data=data,
         skip_missing=skip_missing,
+        where=where,
         dims=dims,
         chunks_per_task=chunks_per_task,
         tasks=tasks,

@@ -58,8 +58,16 @@ class PositionRows:
             columns = [self._along(number, block, slab, shape) for number in axes]
             columns += [column.map(itemgetter(slice(row, row + size))) for column in flat]
             arrays = [arrow_array(*column, field.type) for column, field in zip(columns, self._schema, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            yield self._satisfying(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
             row += size
+
+    def _satisfying(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that satisfy the predicate; a missing value satisfies no comparison."""
+        kept = np.ones(batch.num_rows, dtype=np.bool_)
+        for comparison in self.plan.where:
+            column = batch.column(batch.schema.get_field_index(comparison.column))
+            kept &= comparison.holds(_numbers(column)) & column.is_valid().to_numpy(zero_copy_only=False)
+        return batch if kept.all() else batch.filter(pa.array(kept))
 
     def _along(self, number: int, block: Block, slab: tuple[tuple[int, int], ...], shape: tuple[int, ...]) -> Column:
         """Return labels or positions of a dimension, repeated along the other dimensions."""
@@ -90,6 +98,14 @@ def _slabs(shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, int], ...]]:
         fixed = tuple((at, at + 1) for at in place)
         for start in range(0, size, step):
             yield (*fixed, (start, min(start + step, size)), *rest)
+
+
+def _numbers(column: pa.Array) -> Values:
+    """Return the numbers of a column, whatever stands for a null."""
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.uint64())
+    filler: Any = False if pa.types.is_boolean(column.type) else 0
+    return np.asarray(column.fill_null(filler).to_numpy(zero_copy_only=False))
 
 
 def _value_type(variable: FrameVariable) -> tuple[str, np.dtype[Any]]:

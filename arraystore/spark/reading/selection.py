@@ -147,6 +147,13 @@ class ChunkRuns:
     def __len__(self) -> int:
         return int(self.lengths.sum())
 
+    def among(self, numbers: Int64s) -> Int64s:
+        """Return those of some rising numbers that are in a run."""
+        runs = np.searchsorted(self.starts, numbers, side="right") - 1
+        inside = runs >= 0
+        inside[inside] = (numbers[inside] - self.starts[runs[inside]]) < self.lengths[runs[inside]]
+        return numbers[inside]
+
     def between(self, start: int, stop: int) -> Int64s:
         """Return the numbers of some of the chunks: from the `start`-th one on, up to the `stop`-th."""
         ends = np.cumsum(self.lengths)

@@ -29,7 +29,7 @@ _USES = (
     ("arrays", _BATCH | _FEED),
     ("changes", {READ} | _FEED),
     ("coords dims", _BATCH | _WRITES),
-    ("tag snapshot ref asof sel isel layout data", {READ}),
+    ("tag snapshot ref asof sel isel layout data where", {READ}),
     # A view has one set of options, and may be both read and inserted into.
     ("decode skip_missing chunks_per_task tasks", _BATCH),
     (_OF_WRITES, _BATCH | _WRITES),

@@ -157,6 +157,7 @@ def read_options(raw: RawOptions) -> ReadOptions:
         "dims": raw.names("dims") or None,
         "decode": raw.flag("decode"),
         "skip_missing": raw.flag("skip_missing"),
+        "where": raw.text("where"),
         "layout": raw.choice("layout", "rows", "chunks"),
         "data": raw.choice("data", "binary", "array"),
         "chunks_per_task": raw.count("chunks_per_task"),
