@@ -43,7 +43,10 @@ from arraystore._runtime.concurrency import bounded
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import DeleteFailure
 
-_KINDS = ("chunks", "manifests", "transactions", "snapshots", "statistics")
+_WITH_LAYERS = "statistics"
+"""Objects with the ids of layers, which are in use as long as these are."""
+
+_KINDS = ("chunks", "manifests", "transactions", "snapshots", _WITH_LAYERS)
 _MOST_CANDIDATES = 1_000_000
 """Objects of each kind in one pass: 13 bytes each, and as much again while numpy concatenates them."""
 
@@ -234,7 +237,12 @@ class _Run:
         listings = {kind: Listing(self.scope.storage, kind, after, self.watermark) for kind in _KINDS}
         trace: Trace | None = None
         while trace is None or not all(listing.exhausted for listing in listings.values()):
-            candidates = {kind: await listing.take(_MOST_CANDIDATES) for kind, listing in listings.items()}
+            candidates: dict[str, ObjectTable] = {}
+            for kind, listing in listings.items():
+                first = trace is None and previous is not None
+                if kind == _WITH_LAYERS and first and not any(map(len, candidates.values())):
+                    listing.exhausted = True  # nothing new at all, and so no statistics: spare the request
+                candidates[kind] = ObjectTable() if listing.exhausted else await listing.take(_MOST_CANDIDATES)
             note = None if trace is not None else self._note_early
             trace = Trace(self.scope, retained, roots, previous, partial(_mark, candidates, note))
             await trace.run()
@@ -328,7 +336,7 @@ class _Run:
 def _mark(candidates: dict[str, ObjectTable], note: Callable[[bytes], None] | None, kind: str, ids: bytes) -> None:
     candidates[kind].reach(ids)
     if kind == "manifests":
-        candidates["statistics"].reach(ids)  # of the same layers
+        candidates[_WITH_LAYERS].reach(ids)
     if note is not None:
         note(ids)
 
