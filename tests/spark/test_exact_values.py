@@ -17,10 +17,12 @@ from pyspark.sql import types as st
 from arraystore import InvalidInputError, Repository
 from arraystore.spark import batch_writer, read_dataframe, translate_error, write_dataframe, write_regions
 from arraystore.spark.cf_time import cf_time_codec
-from arraystore.spark.number_conversion import convert_numbers
+from arraystore.spark.creation.new_coordinates import passed_coordinate
 from arraystore.spark.writing.append_growth import _convert_labels
-from arraystore.spark.writing.axes import label_axis
+from arraystore.spark.writing.axes import Axis, label_axis
+from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE
 from arraystore.spark.writing.columns import ColumnValues, value_column
+from arraystore.transforms.number_conversion import convert_numbers
 from tests.spark.support import messages, new_repository, put_array, read_array
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ def decimals(*texts: str) -> list[Decimal | None]:
 LONG, DOUBLE, TIMESTAMP = (st.LongType(), pa.int64()), (st.DoubleType(), pa.float64()), (st.TimestampType(), TIMES)
 WIDE = st.DecimalType(20, 0), pa.decimal128(20, 0)
 MONEY = st.DecimalType(18, 2), pa.decimal128(18, 2)
+INFERRED = st.DecimalType(38, 18), pa.decimal128(38, 18)
+"""Type that Spark infers for the decimals of Python."""
 
 
 @pytest.mark.parametrize(
@@ -62,6 +66,13 @@ MONEY = st.DecimalType(18, 2), pa.decimal128(18, 2)
         (WIDE, decimals("18446744073709551615", "9223372036854775808", ""), "f8", [1, 0, 0]),
         (MONEY, decimals("0.10", "16777217.00", "123456.78", ""), "f4", [0, 1, 0, 0]),
         (MONEY, decimals("0.10", "9007199254740.99", "1234567890123456.78"), "f8", [0, 0, 1]),
+        (
+            INFERRED,
+            decimals("0.1", "-273.15", "12345678901234567.5", "18446744073709552000", ""),
+            "f8",
+            [0, 0, 1, 1, 0],
+        ),
+        (INFERRED, decimals("0.1", "16777217", "16777216"), "f4", [0, 1, 0]),
         (TIMESTAMP, [NOON, NOON + timedelta(seconds=1), None], "M8[h]", [0, 1, 0]),
     ],
     ids=str,
@@ -135,10 +146,61 @@ def test_labels_that_a_coordinate_cannot_hold_are_refused() -> None:
         _convert_labels(axis, np.array([2**24 + 1]), np.array([1.0], "f4"), {})
     with pytest.raises(InvalidInputError, match="neighbouring integers"):
         label_axis(schema, "x", "x", np.array([2.0**53]), {}, None)
+    double = st.StructType([st.StructField("x", st.DoubleType())])
+    with pytest.raises(InvalidInputError, match="cast the column to long"):
+        label_axis(double, "x", "x", np.array([2**53 + 1]), {}, None)
     codec = cf_time_codec("time", DAYS)
     assert codec is not None
     _, _, exact = codec.from_microseconds(np.array([10**15 + 1_000_000]), "f4")
     assert exact.tolist() == [False]
+
+
+@pytest.mark.parametrize(
+    ("kind", "label", "dtype"),
+    [
+        (st.LongType(), np.int64(-1), "u8"),
+        (st.IntegerType(), np.int32(-1), "u4"),
+        (st.ByteType(), np.int8(-1), "u1"),
+        (st.LongType(), np.int64(2**63 - 1), "f8"),
+    ],
+    ids=str,
+)
+def test_new_labels_do_not_become_others_in_the_coordinate(kind: st.DataType, label: Any, dtype: str) -> None:
+    axis = label_axis(st.StructType([st.StructField("x", kind)]), "x", "x", np.empty(0, dtype), {}, None)
+    with pytest.raises(InvalidInputError, match="cannot be represented"):
+        _convert_labels(axis, np.array([label]), np.empty(0, dtype), {})
+
+
+def test_labels_that_are_passed_do_not_become_others_in_the_type_of_the_column() -> None:
+    for kind, label in (("long", np.uint64(2**64 - 1)), ("double", 2**53 + 1), ("float", 2**24 + 1), ("byte", 0.5)):
+        with pytest.raises(InvalidInputError, match="holds exactly"):
+            passed_coordinate("x", kind, np.array([label]), None)
+    assert passed_coordinate("x", "float", [0.1, 2**24], None).labels.tolist() == [np.float32(0.1), 2**24]
+
+
+def test_decimals_are_labels_of_integers_and_of_floats() -> None:
+    unsigned = decimal_axis(np.array([5, 2**63 - 1], "u8"))
+    given = pa.array(decimals("9223372036854775807", "18446744073709551615", "", "5"), pa.decimal128(20, 0))
+    assert unsigned.indices(given).tolist() == [1, NOWHERE, MISSING, 0]
+    assert not unsigned.in_spark
+    latitudes = decimal_axis(np.array([51.5, 0.1], "f4"))
+    given = pa.array(decimals("0.1", "51.50", "51.51"), pa.decimal128(5, 2))
+    assert latitudes.indices(given).tolist() == [1, 0, NOWHERE]
+    coarse = decimal_axis(np.array([2.0**24], "f4"))
+    assert coarse.indices(pa.array(decimals("16777217", "16777216"), pa.decimal128(20, 0))).tolist() == [NOWHERE, 0]
+
+
+def decimal_axis(labels: Any) -> Axis:
+    schema = st.StructType([st.StructField("x", st.DecimalType(20, 0))])
+    return label_axis(schema, "x", "x", labels, {}, None)
+
+
+def test_instants_at_the_ends_of_time_are_refused_where_numpy_cannot_count_them() -> None:
+    ends = pa.array([2**63 - 1, -(2**63), 0], TIMES)
+    schema = st.StructType([st.StructField("v", st.TimestampType())])
+    for dtype in ("M8[D]", "M8[ns]"):
+        found = value_column(schema, "v", "array '/a'", np.dtype(dtype), {}).read(ends)
+        assert mask(found.unfit, 3) == [True, True, False]
 
 
 # -- every way in -----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from arraystore._format.types import Int64s
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import cf_time_codec, is_time
 from arraystore.spark.writing.columns import INTEGERS, TIMES
+from arraystore.transforms.number_conversion import convert_numbers
 
 Array = npt.NDArray[Any]
 
@@ -63,13 +64,11 @@ def passed_coordinate(dimension: str, kind: str, labels: Any, units: str | None)
             raise InvalidInputError(f"labels[{dimension!r}] must be strings: the column is of type {kind}")
         return NewCoordinate(values.astype(object), {})
     wanted = _type(dimension, kind)
-    with np.errstate(all="ignore"):
-        stored = values.astype(wanted) if values.dtype.kind in "iuf" else None
-    same = stored is not None and (
-        np.isfinite(stored).all() if wanted.kind == "f" else np.array_equal(stored.astype(values.dtype), values)
-    )
-    if stored is None or not same:
-        raise InvalidInputError(f"labels[{dimension!r}] must be finite numbers of type {wanted}, as in the column")
+    stored = _in_type(values, wanted)
+    if stored is None:
+        raise InvalidInputError(
+            f"labels[{dimension!r}] must be finite numbers that {wanted}, the type of the column, holds exactly"
+        )
     return NewCoordinate(stored, {} if units is None else {"units": units})
 
 
@@ -80,6 +79,19 @@ def _type(dimension: str, kind: str) -> np.dtype[Any]:
             "string, a date or a timestamp"
         )
     return np.dtype(_TYPES[kind])
+
+
+def _in_type(values: Array, wanted: np.dtype[Any]) -> Array | None:
+    """Return numbers in a type, None if it does not hold them; floats may be rounded to floats."""
+    if values.dtype.kind in "iu":
+        converted = convert_numbers(values, wanted)
+        return None if converted.bad.any() else converted.values
+    if values.dtype.kind != "f" or not np.isfinite(values).all():
+        return None
+    with np.errstate(all="ignore"):
+        stored = values.astype(wanted)
+        same = np.isfinite(stored) if wanted.kind == "f" else stored.astype(values.dtype) == values
+    return stored if same.all() else None
 
 
 def _instants(dimension: str, kind: str, values: Array) -> Int64s:

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import zarr
 
 from arraystore._format.types import Int64s
@@ -21,7 +20,6 @@ from arraystore.errors import ArrayStoreError, InvalidInputError, NodeNotFoundEr
 from arraystore.spark.argument_checks import check_count
 from arraystore.spark.cluster import required_session, slots
 from arraystore.spark.fork_job import merge_outcomes, report_of, run_tasks
-from arraystore.spark.number_conversion import convert_numbers
 from arraystore.spark.reading.opening import dimension_names
 from arraystore.spark.regions.boxes import (
     Align,
@@ -37,6 +35,7 @@ from arraystore.spark.regions.boxes import (
     unpack_bounds,
 )
 from arraystore.spark.report import Progress, WriteReport
+from arraystore.transforms.values import fitting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -259,11 +258,10 @@ class _RegionWork:
         nbytes = 0
         try:
             for item, array, values in zip(self.targets, arrays, self._values(region), strict=True):
-                fitting = _unmask(item, values)
-                _check_kind(item, fitting, array.dtype)
-                if fitting.shape not in ((), shape):
-                    raise RegionWriteError(f"values for {item.path!r} have the shape {fitting.shape}, not {shape}")
-                array[region] = fitting[()] if fitting.shape == () else fitting
+                fit = fitting(values, np.dtype(array.dtype), item.path, RegionWriteError)
+                if fit.shape not in ((), shape):
+                    raise RegionWriteError(f"values for {item.path!r} have the shape {fit.shape}, not {shape}")
+                array[region] = fit[()] if fit.shape == () else fit
                 nbytes += math.prod(shape) * item.itemsize
         except Exception as error:
             names = ", ".join(item.path for item in self.targets)
@@ -293,30 +291,3 @@ class _RegionWork:
         if len(values) != len(self.targets):
             raise RegionWriteError(f"the function returned {len(values)} arrays for {len(self.targets)} paths")
         return values
-
-
-def _check_kind(target: _Target, values: npt.NDArray[Any], dtype: Any) -> None:
-    """Check that casting changes no number but for the precision of floats."""
-    if not isinstance(dtype, np.dtype) or values.dtype.kind not in "biufc" or dtype.kind not in "biufc":
-        return
-    if values.dtype.kind in "iu" and dtype.kind in "iuf":
-        converted = convert_numbers(values, dtype)
-        fits = not any(mask is not None and mask.any() for mask in (converted.unfit, converted.changed))
-    else:
-        fits = np.can_cast(values.dtype, dtype, "same_kind")
-    if not fits:
-        raise RegionWriteError(
-            f"values of type {values.dtype} do not fit into {target.path!r}, which holds {dtype}: convert them yourself"
-        )
-
-
-def _unmask(target: _Target, values: Any) -> Any:
-    """Return values as an array; refuse None, and masks that hide values."""
-    if values is None:
-        raise RegionWriteError(f"the function returned None where values for {target.path!r} are expected")
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        raise RegionWriteError(
-            f"values for {target.path!r} are masked in {np.ma.count_masked(values)} places: fill them, with the fill "
-            "value of the array for instance (numpy.ma.filled)"
-        )
-    return np.asarray(values)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import zarr
 
+from arraystore._format.types import Bools
 from arraystore._session.append import unique_of, with_unique
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
@@ -25,6 +26,7 @@ from arraystore.spark.spark_action import run_action
 from arraystore.spark.writing.axes import Axis, label_axis, read_coordinate
 from arraystore.spark.writing.chunk_grid import NOWHERE
 from arraystore.spark.writing.columns import INTEGERS, TIMES, column_kind, microseconds, quoted, raw
+from arraystore.spark.writing.decimals import convert_decimals
 from arraystore.spark.writing.planning import (
     DimensionColumnKinds,
     DimensionColumnNames,
@@ -32,6 +34,7 @@ from arraystore.spark.writing.planning import (
     for_dimension,
 )
 from arraystore.spark.writing.target_arrays import Target
+from arraystore.transforms.number_conversion import convert_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -218,7 +221,7 @@ def _new_labels(axis: Axis, candidates: pa.Array, values: Array, attrs: Any) -> 
     """Return the labels that a coordinate does not have, in the order in which they continue it."""
     assert axis.labels is not None
     new = candidates.filter(pa.array(axis.indices(candidates) == NOWHERE))
-    labels = _convert_labels(axis, raw(new, axis.kind), values, attrs)
+    labels = _convert_labels(axis, _comparable_labels(axis, new), values, attrs)
     labels = labels[np.argsort(labels, kind="stable")]
     falling = len(values) > 1 and bool(values[-1] < values[0])
     if falling:
@@ -233,14 +236,23 @@ def _new_labels(axis: Axis, candidates: pa.Array, values: Array, attrs: Any) -> 
     return labels
 
 
+def _comparable_labels(axis: Axis, labels: pa.Array) -> Array:
+    """Return labels without nulls as NumPy arrays; decimals in the type in which they are looked up."""
+    assert axis.labels is not None
+    if axis.kind != "decimal":
+        return raw(labels, axis.kind)
+    converted = convert_decimals(labels, axis.labels.values.dtype)
+    if converted.bad.any():
+        bad = labels[int(np.flatnonzero(converted.bad)[0])].as_py()
+        raise InvalidInputError(f"the label {axis.column}={bad} is not one that the coordinate can hold")
+    return converted.values
+
+
 def _convert_labels(axis: Axis, labels: Array, values: Array, attrs: Any) -> Array:
     """Return labels in the type of a coordinate; raise `InvalidInputError` if that changes them."""
     dtype = values.dtype
     if axis.kind not in TIMES:
-        with np.errstate(all="ignore"):  # the greatest integer comes back as another one
-            stored = labels.astype(dtype)
-        rounded = labels.dtype.kind == "f" and dtype == np.float32  # labels are looked up as they would be stored
-        kept = np.isfinite(stored) if rounded else stored.astype(labels.dtype) == labels
+        stored, kept = _plain_labels(labels, dtype)
     elif dtype.kind == "M":
         instants = microseconds(labels, axis.kind).view("M8[us]")
         stored = instants.astype(dtype)
@@ -256,6 +268,19 @@ def _convert_labels(axis: Axis, labels: Array, values: Array, attrs: Any) -> Arr
             f"the label {axis.column}={shown!s} cannot be represented in {dtype}, the type of the coordinate"
         )
     return stored
+
+
+def _plain_labels(labels: Array, dtype: np.dtype[Any]) -> tuple[Array, Bools]:
+    """Return numbers or text in another type, and the mask of those that it holds."""
+    if labels.dtype.kind in "iu":
+        converted = convert_numbers(labels, dtype)
+        return converted.values, ~converted.bad
+    with np.errstate(all="ignore"):
+        stored = labels.astype(dtype)
+    if labels.dtype.kind == "f" and dtype == np.float32:  # labels are looked up as they would be stored
+        return stored, np.isfinite(stored)
+    with np.errstate(all="ignore"):
+        return stored, stored.astype(labels.dtype) == labels
 
 
 @contextmanager

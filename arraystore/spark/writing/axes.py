@@ -21,11 +21,13 @@ from arraystore.spark.writing.columns import (
     TIMES,
     absent_in,
     column_kind,
+    filled,
     is_packed,
     microseconds,
     quoted,
     raw,
 )
+from arraystore.spark.writing.decimals import convert_decimals
 from arraystore.spark.writing.labels import LabelIndex
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ Array = npt.NDArray[Any]
 Tolerance = float | int | timedelta | np.timedelta64
 
 _TEXTS = frozenset({"string", "char", "varchar"})
+_ONLY_IN_PYTHON = _TEXTS | {"timestamp_ntz", "decimal"}
 _NOISE_US = 20
 _WHOLE = 2**53
 """Integer from which on 64-bit floats do not hold all."""
@@ -57,13 +60,15 @@ class Axis:
         """Return the index for each row of a batch, `NOWHERE`, or `MISSING`."""
         if self.labels is not None and self.kind in _TEXTS:
             return self._of_texts(self.labels, array)
-        values, absent = raw(array, self.kind), absent_in(array)
+        absent = absent_in(array)
         if self.labels is None:
-            indices = values.astype(np.int64, copy=False)
+            indices = raw(array, self.kind).astype(np.int64, copy=False)
             if len(indices) and (indices.min() < 0 or indices.max() >= self.size):
                 indices = np.where((indices < 0) | (indices >= self.size), NOWHERE, indices)
+        elif self.kind == "decimal":
+            indices = self._of_decimals(self.labels, array)
         else:
-            indices = self.labels.indices(self._comparable(values))
+            indices = self.labels.indices(self._comparable(raw(array, self.kind)))
         return indices if absent is None else np.where(absent, MISSING, indices)
 
     def _comparable(self, values: Array) -> Array:
@@ -72,6 +77,10 @@ class Axis:
             return microseconds(values, self.kind)
         with np.errstate(over="ignore"):
             return values.astype(self.labels.values.dtype, copy=False)
+
+    def _of_decimals(self, labels: LabelIndex, array: pa.Array) -> Int64s:
+        converted = convert_decimals(filled(array, self.kind), labels.values.dtype, exact=not labels.tolerance)
+        return np.where(converted.bad, NOWHERE, labels.indices(converted.values))
 
     def _of_texts(self, labels: LabelIndex, array: pa.Array) -> Int64s:
         encoded = array.dictionary_encode()
@@ -92,7 +101,7 @@ class Axis:
         """Whether Spark can compute the index by arithmetic."""
         if self.labels is None:
             return True
-        return self.kind not in _TEXTS and self.kind != "timestamp_ntz" and self.labels.regular is not None
+        return self.kind not in _ONLY_IN_PYTHON and self.labels.regular is not None
 
     def sql(self) -> str:
         """Return the index as an expression of Spark SQL, of type BIGINT; only where it is `in_spark`."""
@@ -162,7 +171,7 @@ def label_axis(
         labels = _instants(dimension, values, attrs, tolerance)
     elif kind in _TEXTS and values.dtype.kind in "TUO":
         labels = LabelIndex(dimension, values.astype(object), _plain_tolerance(dimension, tolerance))
-    elif (kind in INTEGERS or kind in {"float", "double"}) and values.dtype.kind in "iuf":
+    elif (kind in INTEGERS or kind in {"float", "double", "decimal"}) and values.dtype.kind in "iuf":
         labels = _numbers(dimension, kind, values, _plain_tolerance(dimension, tolerance))
     else:
         raise InvalidInputError(
@@ -173,18 +182,24 @@ def label_axis(
 
 
 def _numbers(name: str, kind: str, values: Array, tolerance: float) -> LabelIndex:
-    if kind in INTEGERS and values.dtype.kind in "iu":
+    digits = kind in INTEGERS or kind == "decimal"
+    if digits and values.dtype.kind in "iu":
         if values.dtype.kind == "u" and len(values) and int(values.max()) >= 2**63:
             raise InvalidInputError(f"coordinate {name!r} has labels above those of Spark's integers")
         return LabelIndex(name, values.astype(np.int64), int(tolerance))
-    if kind in INTEGERS and len(values) and float(np.nanmax(np.abs(values))) >= _WHOLE:
+    # Either the labels or what they are compared with are floats from here on.
+    if (digits or values.dtype.kind in "iu") and len(values) and np.nanmax(np.abs(values.astype("f8"))) >= _WHOLE:
         raise InvalidInputError(
-            f"coordinate {name!r} has labels of {_WHOLE} or more as floats, where neighbouring integers are the same "
-            "number; cast the column to double if that is intended"
+            f"coordinate {name!r} has labels of {_WHOLE} or more, and is compared with a column of type {kind} as "
+            f"floats, where neighbouring integers are the same number; cast the column to {_exact_kind(values)}"
         )
     # A label is what the coordinate would hold if it were written there: 0.1 is found among 32-bit floats.
-    single = values.dtype == np.float32 and kind in {"float", "double"} and not tolerance
+    single = values.dtype == np.float32 and kind not in INTEGERS and not tolerance
     return LabelIndex(name, values.astype(np.float32 if single else np.float64), tolerance)
+
+
+def _exact_kind(values: Array) -> str:
+    return "long" if values.dtype.kind in "iu" else "double if that is intended"
 
 
 def _plain_tolerance(name: str, tolerance: Tolerance | None) -> float:

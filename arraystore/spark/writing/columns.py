@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from arraystore._format.types import Bools, Int64s
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec
-from arraystore.spark.number_conversion import Converted, convert_numbers
 from arraystore.spark.writing.decimals import convert_decimals
+from arraystore.transforms.number_conversion import Converted, convert_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -32,6 +32,8 @@ _NUMBERS = {**INTEGERS, "float": "f4", "double": "f8", "boolean": "?"}
 TIMES = frozenset({"timestamp", "timestamp_ntz", "date"})
 _TEXTS = frozenset({"string", "char", "varchar"})
 _DAY = 86_400_000_000
+_FURTHEST = 290_000 * 365 * _DAY
+"""Microsecond from which NumPy counts all coarser units, some 4,000 years before the last one of 64 bits."""
 
 
 def quoted(name: str) -> str:
@@ -87,7 +89,7 @@ class ValueColumn:
 
     def _convert(self, array: pa.Array) -> Converted:
         if self.kind == "decimal":
-            return convert_decimals(_filled(array, self.kind), self.dtype, exact=not self.lossy)
+            return convert_decimals(filled(array, self.kind), self.dtype, exact=not self.lossy)
         values = raw(array, self.kind)
         if self.kind in TIMES:
             return self._times(microseconds(values, self.kind))
@@ -121,10 +123,10 @@ def _present(mask: Bools | None, absent: Bools | None) -> Bools | None:
 
 
 def _reach(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Return the least and the greatest microsecond of a datetime64 type."""
+    """Return the least and the greatest microsecond of a datetime64 type, or less where NumPy's arithmetic ends."""
     unit, count = np.datetime_data(dtype)
     finer = {"ns": 10**3, "ps": 10**6, "fs": 10**9, "as": 10**12}.get(unit)
-    most = 2**63 - 1 if finer is None else (2**63 - 1) * count // finer
+    most = _FURTHEST if finer is None else (2**63 - 1) * count // finer
     return -most, most
 
 
@@ -140,11 +142,11 @@ def raw(array: pa.Array, kind: str) -> Array:
     """
     if kind in TIMES:
         array = array.view(pa.int32() if kind == "date" else pa.int64())
-    values: Array = _filled(array, kind).to_numpy(zero_copy_only=False)
+    values: Array = filled(array, kind).to_numpy(zero_copy_only=False)
     return values
 
 
-def _filled(array: pa.Array, kind: str) -> pa.Array:
+def filled(array: pa.Array, kind: str) -> pa.Array:
     """Return an array with some value in place of each missing one."""
     if not array.null_count:
         return array

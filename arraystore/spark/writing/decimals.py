@@ -1,7 +1,8 @@
 """Decimals as numbers of arrays, with masks of those that do not fit and of those that are changed.
 
-A decimal is not changed by becoming a float that gives it back when it is rounded to the decimal's digits: 0.1 is the
-same as a float, and 16777217 is not as one of 32 bits.
+A decimal is not changed by becoming a float that gives it back, when that is rounded to the decimal's digits or, for
+fractions, written with as few digits as tell it from other floats: 0.1 is the same as a float, and 16777217 is not as
+one of 32 bits.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from arraystore._format.types import Bools, Int64s
-from arraystore.spark.number_conversion import Converted, convert_numbers
+from arraystore.transforms.number_conversion import Converted, convert_numbers
 
 _WIDE = Context(prec=2000)
 """Arithmetic that rounds no float and no decimal."""
@@ -64,11 +65,13 @@ def _decimals_as_floats(array: pa.Array, dtype: np.dtype[Any], *, exact: bool) -
     rows = np.flatnonzero(changed)
     changed[rows] = [
         not _comes_back(*pair, array.type.scale)
-        for pair in zip(converted[rows].tolist(), array.take(pa.array(rows)).to_pylist(), strict=True)
+        for pair in zip(converted[rows], array.take(pa.array(rows)).to_pylist(), strict=True)
     ]
     return Converted(converted, unfit, changed)
 
 
-def _comes_back(number: float, decimal: Decimal, scale: int) -> bool:
-    """Return whether a float that is rounded to some digits is this decimal."""
-    return Decimal(number).quantize(Decimal(1).scaleb(-scale), context=_WIDE) == decimal
+def _comes_back(number: np.floating[Any], decimal: Decimal, scale: int) -> bool:
+    """Return whether a float gives this decimal back."""
+    if decimal != decimal.to_integral_value() and Decimal(str(number)) == decimal:
+        return True
+    return Decimal(float(number)).quantize(Decimal(1).scaleb(-scale), context=_WIDE) == decimal

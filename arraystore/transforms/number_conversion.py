@@ -24,6 +24,14 @@ class Converted:
     changed: Bools | None = None
     """Mask of values that the type does not represent exactly; None if there are none."""
 
+    @property
+    def bad(self) -> Bools:
+        """Mask of values that do not arrive as they are; of shape () where all do."""
+        nothing = np.zeros((), np.bool_)
+        masks = [nothing if mask is None else mask for mask in (self.unfit, self.changed)]
+        bad: Bools = np.asarray(masks[0] | masks[1])
+        return bad
+
 
 def convert_numbers(values: Array, dtype: np.dtype[Any], *, exact_floats: bool = False) -> Converted:
     """Convert integers, floats or booleans; floats that are rounded count as changed only with `exact_floats`."""
