@@ -204,5 +204,8 @@ def merge_outcomes(
     except MergeConflictError as error:
         if _SHARED not in error.message:
             raise
-        remedy = f"{error.message}. With Spark: let one task own each chunk (repartition_by_chunk), nothing was merged"
+        remedy = (
+            f"{error.message}. With Spark: let one task own each chunk (repartition_by_chunk; in SQL for a few rows: "
+            "INSERT INTO ... SELECT /*+ COALESCE(1) */ ...), nothing was merged"
+        )
         raise MergeConflictError(remedy, error.path, error.chunks) from error

@@ -55,6 +55,14 @@ def test_a_save_makes_arrays_and_later_ones_let_them_grow(spark: SparkSession, p
     assert read_array(repo, "obs/more").tolist() == [[0] * 3, [-(2**31)] * 3, [-(2**31)] * 3, [4] * 3]
 
 
+def test_the_only_column_that_is_left_holds_the_values(spark: SparkSession, path: str, repo: Repository) -> None:
+    options = {"array": "new/v", "dims": "x", "create": "true", "appendDim": "x"}
+    for first in (0, 3):
+        rows = spark.range(first, first + 3).selectExpr("id AS x", "double(id) AS anything")
+        rows.write.format("arraystore").mode("append").options(**options).save(path)
+    assert read_array(repo, "new/v").tolist() == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_save_of_bad_or_no_rows_makes_nothing(spark: SparkSession, path: str, repo: Repository) -> None:
     save(days(spark, 1).where("t2m < 0"), path)
     error = spark_error(lambda: save(days(spark, 1).union(days(spark, 1)), path))

@@ -68,6 +68,26 @@ def test_rows_are_inserted_into_a_view_of_several_arrays(spark: SparkSession, pa
     assert (read_array(repo, "g/v")[0, 0], read_array(repo, "g/w")[0, 0]) == (5, 6)
 
 
+def test_rows_of_one_chunk_are_inserted_by_one_task_with_a_hint(spark: SparkSession, path: str, repo: Repository):
+    view(spark, "few", path, array="g/v")
+    error = spark_error(lambda: spark.sql("INSERT INTO few VALUES (0, 0, float(5)), (0, 1, float(6))"))
+    assert "INSERT INTO ... SELECT /*+ COALESCE(1) */ ..." in str(error)
+    spark.sql("INSERT INTO few SELECT /*+ COALESCE(1) */ * FROM VALUES (0, 0, float(5)), (0, 1, float(6))")
+    assert read_array(repo, "g/v")[0, :2].tolist() == [5, 6]
+
+
+def test_an_array_behind_a_view_grows_without_the_name_of_its_column(spark: SparkSession, path: str, repo: Repository):
+    with repo.transaction("main", message="coordinates") as store:
+        put_array(store, "g/t", np.array([10, 20, 30], "u8"), (3,), ["t"])
+    view(spark, "growing", path, array="g/v", coords='{"t": "label"}', appendDim="t")
+    spark.sql("INSERT INTO growing VALUES (40, 0, float(5)), (20, 1, float(6))")
+    assert read_array(repo, "g/t").tolist() == [10, 20, 30, 40]
+    assert (read_array(repo, "g/v")[1, 1], read_array(repo, "g/v")[3, 0]) == (6, 5)
+    error = spark_error(lambda: spark.sql("INSERT INTO growing VALUES (-1, 0, float(5))"))
+    assert isinstance(error, InvalidInputError)
+    assert read_array(repo, "g/t").tolist() == [10, 20, 30, 40]
+
+
 def test_a_view_of_a_selection_or_of_an_old_snapshot_is_not_inserted_into(
     spark: SparkSession, path: str, repo: Repository
 ):

@@ -19,9 +19,9 @@ from arraystore.spark.source.messages import message_of
 from arraystore.spark.source.options import WriteOptions
 from arraystore.spark.source.staged_rows import StagedRows, StageRows
 from arraystore.spark.writing.append_growth import find_growth, grow
-from arraystore.spark.writing.planning import dimension_columns, plan_write
+from arraystore.spark.writing.planning import dimension_columns, plan_write, value_column_for
 from arraystore.spark.writing.rejected_rows import rejected_rows_in
-from arraystore.spark.writing.target_arrays import find_targets
+from arraystore.spark.writing.target_arrays import Target, find_targets
 from arraystore.spark.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
@@ -84,12 +84,9 @@ class StagedWrite:
             stack.enter_context(created(session, missing, options.create, coordinates, options.append_dim))
         if options.append_dim is not None:
             with session.hierarchy.untracked():
-                arguments = options.arguments
-                targets = find_targets(session.store, options.path, arguments.get("value"), arguments.get("values"))
-                rows = StagedLabels(self.schema, found)
-                growth = find_growth(
-                    rows, session, targets, options.dims, arguments.get("coords", "index"), options.append_dim, None
-                )
+                targets = _targets_of(session, self.schema, options)
+                rows, coords = StagedLabels(self.schema, found), options.arguments.get("coords", "index")
+                growth = find_growth(rows, session, targets, options.dims, coords, options.append_dim, None)
                 stack.enter_context(grow(session, growth))
         return True
 
@@ -175,6 +172,14 @@ def missing_arrays(session: Session, schema: StructType, options: WriteOptions) 
 def plan_of(session: Session, schema: StructType, options: WriteOptions) -> WritePlan:
     """Return the plan of a write into arrays that exist."""
     return plan_write(session, schema, options.path, dims=options.dims, **options.arguments)
+
+
+def _targets_of(session: Session, schema: StructType, options: WriteOptions) -> list[Target]:
+    """Return the arrays that a save writes to."""
+    value, values = options.arguments.get("value"), options.arguments.get("values")
+    if value is None and values is None:
+        value = value_column_for(session.store, schema, options.path, options.dims)
+    return find_targets(session.store, options.path, value, values)
 
 
 def _most(options: WriteOptions) -> int:

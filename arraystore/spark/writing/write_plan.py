@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -194,7 +193,7 @@ class _Task:
         """Yield some of the values of a column and their places, as text for messages."""
         for row in np.flatnonzero(mask).tolist():
             value = column[row].as_py()
-            shown = str(value) if isinstance(value, Decimal) else repr(value)
+            shown = repr(value) if isinstance(value, str | bytes) else str(value)
             yield f"{shown:.60} at {self._plan.cell_of(int(positions[row]))}"
 
     def _refuse(self, kind: Cause, column: str, count: int, examples: Iterator[str]) -> None:
