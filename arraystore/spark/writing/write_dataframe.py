@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial as partial_function
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.session import Session
@@ -153,61 +152,107 @@ def write_dataframe(
     began = time.perf_counter()
     if df.isStreaming:
         raise InvalidInputError("write_dataframe cannot take a stream: use writeStream.foreachBatch(batch_writer(...))")
+    if append_labels is not None and append_dim is None:
+        raise InvalidInputError("append_labels needs append_dim")
     session.check_writable()
-    choice = new_arrays(create)
-    planned = partial_function(
-        plan_write, session, df.schema, path, dims=dims, value=value, values=values, coords=coords, tolerance=tolerance,
-        partial=partial, on_duplicate=on_duplicate, on_null=on_null, lossy=lossy,
+    rows = _Rows(
+        df, path, dims, value, values, coords,
+        {"tolerance": tolerance, "partial": partial, "on_duplicate": on_duplicate, "on_null": on_null, "lossy": lossy},
     )  # fmt: skip
-    made: tuple[CreatedArray, ...] | None = ()
     with contextlib.ExitStack() as stack:
-        if choice is not None:
-            made = stack.enter_context(
-                create_missing(
-                    df,
-                    session,
-                    path,
-                    choice,
-                    append_dim=append_dim,
-                    dims=dims,
-                    value=value,
-                    values=values,
-                    coords=coords,
-                )
-            )
-            if made is None:
-                return report_of((), (), began)
-        plan = planned()
+        made = _create_arrays(stack, session, rows, create, append_dim)
+        if made is None:
+            return report_of((), (), began)
+        plan = rows.plan(session)
         if append_dim is not None:
-            with session.hierarchy.untracked():  # that it knows where the arrays end does not make it depend on that
-                if value is None and values is None:
-                    value = plan.values[0].column
-                targets = find_targets(session.store, path, value, values)
-                growth = find_growth(FrameLabels(df), session, targets, dims, coords, append_dim, append_labels)
-                stack.enter_context(grow(session, growth))
-                plan = planned()
-        elif append_labels is not None:
-            raise InvalidInputError("append_labels needs append_dim")
-        if choice is not None:
+            plan = _grow_arrays(stack, session, rows, plan, append_dim, append_labels)
+        if create is not False:
             plan = replace(plan, reserved=reserved_values(session, plan.arrays))
         if replace_where is not None:
             plan = with_region(session, plan, dims, replace_where, partial)
         tasks = write_task_count(df, plan, tasks)
         frame, plan = _arrange(df, plan, tasks, shuffle=shuffle, sort=sort)
-        text = description or f"write rows to {plan.what}"
+        job = _Job(df, frame, session, plan, tasks, description or f"write rows to {plan.what}", callback_of(progress))
+        outcomes = job.run()
+    return replace(report_of(plan.arrays, outcomes, began), created=made)
 
-        def write(beneath: Sequence[bytes]) -> list[Outcome]:
-            take = _taking(df, session, plan, beneath)
-            return run_fork_job(
-                session, frame, plan.work, description=text, tasks=tasks, progress=callback_of(progress), take=take
-            )
 
-        if plan.region is None:
-            outcomes = write(())
-        else:
-            erasure = Erasure.of(session, plan.region, plan.arrays, plan.fills)
-            outcomes = erase_first(df.sparkSession, session, erasure, write)
-    return replace(report_of(plan.arrays, outcomes, began), created=made or ())
+@dataclass(frozen=True)
+class _Rows:
+    """Rows, and the arguments that say where they go."""
+
+    df: DataFrame
+    path: str | None
+    dims: DimensionColumnNames | None
+    value: str | None
+    values: Mapping[str, str] | Sequence[str] | None
+    coords: DimensionColumnKinds
+    options: Mapping[str, Any]
+    """Further arguments of `plan_write`."""
+
+    def plan(self, session: Session) -> WritePlan:
+        """Plan the write into the arrays that the session has now."""
+        return plan_write(
+            session, self.df.schema, self.path,
+            dims=self.dims, value=self.value, values=self.values, coords=self.coords, **self.options,
+        )  # fmt: skip
+
+
+def _create_arrays(
+    stack: contextlib.ExitStack, session: Session, rows: _Rows, create: bool | NewArrays, append_dim: str | None
+) -> tuple[CreatedArray, ...] | None:
+    """Create missing arrays, until the stack unwinds with an error; None if there are no rows to make them from."""
+    choice = new_arrays(create)
+    if choice is None:
+        return ()
+    made = create_missing(
+        rows.df, session, rows.path, choice,
+        append_dim=append_dim, dims=rows.dims, value=rows.value, values=rows.values, coords=rows.coords,
+    )  # fmt: skip
+    return stack.enter_context(made)
+
+
+def _grow_arrays(
+    stack: contextlib.ExitStack, session: Session, rows: _Rows, plan: WritePlan, dimension: str,
+    labels: AppendLabels | None,
+) -> WritePlan:  # fmt: skip
+    """Let arrays grow for rows beyond their end, until the stack unwinds with an error; return the plan for them."""
+    with session.hierarchy.untracked():  # that it knows where the arrays end does not make it depend on that
+        value = plan.values[0].column if rows.value is None and rows.values is None else rows.value
+        targets = find_targets(session.store, rows.path, value, rows.values)
+        growth = find_growth(FrameLabels(rows.df), session, targets, rows.dims, rows.coords, dimension, labels)
+        stack.enter_context(grow(session, growth))
+        return rows.plan(session)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A Spark job that writes rows."""
+
+    df: DataFrame
+    """Rows as they were passed."""
+    frame: DataFrame
+    """Rows as tasks get them."""
+    session: Session
+    plan: WritePlan
+    tasks: int
+    description: str
+    progress: Progress | None
+
+    def run(self) -> list[Outcome]:
+        """Write the rows, into a region that is emptied first if there is one."""
+        region = self.plan.region
+        if region is None:
+            return self._write(())
+        erasure = Erasure.of(self.session, region, self.plan.arrays, self.plan.fills)
+        return erase_first(self.df.sparkSession, self.session, erasure, self._write)
+
+    def _write(self, beneath: Sequence[bytes]) -> list[Outcome]:
+        take = _taking(self.df, self.session, self.plan, beneath)
+        return run_fork_job(
+            self.session, self.frame, self.plan.work,
+            description=self.description, tasks=self.tasks, progress=self.progress, take=take,
+        )  # fmt: skip
 
 
 def _taking(
