@@ -65,10 +65,12 @@ class SnapshotInfo:
     merged_forks: int = 0
 
     def _repr_html_(self) -> str:
-        facts = {
+        facts: dict[str, str] = {
             "parent": self.parent_id or "none",
             "time (UTC)": time_text(self.written_at),
             **({"imported at (UTC)": time_text(self.imported_at)} if self.imported_at is not None else {}),
+            **({"made on": self.base_id} if self.base_id not in (None, self.parent_id) else {}),
+            **({"merged forks": f"{self.merged_forks:,}"} if self.merged_forks else {}),
             **{f"metadata {name}": value_text(value) for name, value in islice(self.metadata.items(), _SHOWN_LINES)},
         }
         message = "\n".join(self.message[:_SHOWN_CHARACTERS].splitlines()[:_SHOWN_LINES])

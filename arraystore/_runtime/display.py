@@ -134,7 +134,7 @@ def _rest(each: Section, cut: int = 0) -> list[str]:
 
 # -- HTML ---------------------------------------------------------------------------------------------------
 
-_TABLE = "border-collapse:collapse;margin:2px 0"
+_TABLE = "border-collapse:collapse;margin:2px 0;font-size:inherit"
 _LINE = "border:0;border-bottom:1px solid rgba(128,128,128,.25)"
 
 

@@ -43,7 +43,7 @@ def _tqdm_bar(title: str) -> Iterator[Update]:
                 shown = stage, total
                 bar.total = total
                 bar.n = done
-                bar.set_description(f"{title}: {stage}" if stage else title)
+                bar.set_description_str(f"{title}: {stage}" if stage else title)
             else:
                 bar.update(done - bar.n)  # draws at most ten times a second
 

@@ -39,9 +39,11 @@ def _session_view(title: str, facts: Iterable[tuple[str, str]], hierarchy: Hiera
 
 def _changes_text(diff: Diff) -> str:
     """Return how many of each kind of change there are."""
-    counts = [(name.replace("_", " "), len(changed)) for name, changed in vars(diff).items() if changed]
+    counts = [
+        (name.replace("_", " ").removesuffix("s"), len(changed)) for name, changed in vars(diff).items() if changed
+    ]
     chunks = sum(map(len, diff.updated_chunks.values()))
-    shown = [f"{count:,} {name}" for name, count in counts if "chunk" not in name]
+    shown = [count_text(count, name) for name, count in counts if "chunk" not in name]
     shown += [count_text(chunks, "written or deleted chunk")] if chunks else []
     return ", ".join(shown) or "none"
 

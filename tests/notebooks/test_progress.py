@@ -34,7 +34,7 @@ class Bar:
         self.closed = False
         self.made.append(self)
 
-    def set_description(self, text: str) -> None:
+    def set_description_str(self, text: str) -> None:
         self.shown.append(text)
 
     def update(self, step: float) -> None:

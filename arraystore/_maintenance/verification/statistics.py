@@ -148,7 +148,7 @@ class RepositoryStatistics(Described):
         facts = (
             ("total", bytes_text(self.total_bytes)),
             ("packs", f"{packs.count:,}: {live}, {packs.unused:,} without live data" if packs.count else "none"),
-            ("commits", "unknown rate" if rate is None else f"{rate:,.3g} a day"),
+            ("commits", "unknown rate" if rate is None else f"{rate:,.{0 if rate >= 10 else 2}f} a day"),
         )
         objects = [(kind, each) for kind, each in self.objects.items() if each.count]
         sections = (
