@@ -110,7 +110,9 @@ def test_one_page_that_fails_among_many_fails_the_run(tmp_path: Path, capsys: py
 def test_every_page_of_the_documentation_and_every_example_is_looked_at() -> None:
     root = Path(__file__).parents[1]
     pages = runner.all_pages()
-    assert {root / "docs" / "index.md", root / "examples" / "daily_job.py"} <= set(pages)
+    assert {root / "docs" / "index.md", root / "examples" / "daily_job.py", root / "examples" / "gallery.ipynb"} <= set(
+        pages
+    )
     assert root / "examples" / "demo_plot.py" not in pages  # a part of another
 
 

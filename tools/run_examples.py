@@ -6,7 +6,8 @@ The pages about Spark are left to tools/run_spark_versions.py, which runs them w
 Each page runs in a process, a namespace and an empty working directory of its own, its blocks in order; as many run
 at once as there are processors.  A ``python`` block runs unless the line before it is ``<!-- no-run: reason -->``; a
 ``bash`` block runs only where the line before it is ``<!-- run -->``.  An example is a page of Python that is one
-block.  The exit status is 1 when a block failed or when a mark is followed by no block.
+block; a notebook is run by tools/run_notebook.py.  The exit status is 1 when a block failed or when a mark is followed
+by no block.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def check_page(page: Path) -> tuple[bool, str]:
     name = os.path.relpath(page, ROOT)
     try:
         text = page.read_text(encoding="utf-8")
-        blocks = [Block("python", 1, text, runs=True)] if page.suffix == ".py" else list(blocks_of(text, name))
+        blocks = list(blocks_of(text, name)) if page.suffix == ".md" else [Block("python", 1, text, runs=True)]
     except PageError as error:
         return False, f"FAILED {error}"
     ran = sum(block.runs for block in blocks)
@@ -140,7 +141,8 @@ def check_page(page: Path) -> tuple[bool, str]:
 
 def _problem_of(page: Path) -> str:
     """Run a page in a fresh process and directory; return what it printed if it failed, else nothing."""
-    program = [page] if page.suffix == ".py" else [Path(__file__).resolve(), "--in-this-process", page]
+    programs: dict[str, list[str | Path]] = {".py": [], ".ipynb": [ROOT / "tools" / "run_notebook.py"]}
+    program = [*programs.get(page.suffix, [Path(__file__).resolve(), "--in-this-process"]), page]
     with tempfile.TemporaryDirectory(prefix="doc-blocks-", ignore_cleanup_errors=True) as directory:
         try:
             done = subprocess.run(
@@ -170,6 +172,7 @@ def all_pages() -> list[Path]:
     examples = sorted((ROOT / "examples").glob("*.py"))
     return [
         *(page for page in examples if '\nif __name__ == "__main__":' in page.read_text(encoding="utf-8")),
+        *sorted((ROOT / "examples").glob("*.ipynb")),
         *ROOT.glob("README.md"),
         *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not page.match("docs/spark*.md")),
         *sorted((ROOT / "tests").rglob("README.md")),
