@@ -10,13 +10,14 @@ import numpy as np
 
 from arraystore._chunks.block_cache import BlockCache
 from arraystore._chunks.checksums import checked, read_whole, sound_part
+from arraystore._chunks.chunk_table import ChunkReference
 from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._format.box import Box
 from arraystore._format.layer import Layer
 from arraystore._format.locations import NO_LOCATIONS, Locations
 from arraystore._format.manifest import Manifest
 from arraystore._format.pack import CHECKSUM_BYTES
-from arraystore._format.references import References, overlay
+from arraystore._format.references import INLINE, VIRTUAL, References, overlay
 from arraystore._runtime import lazy_module
 from arraystore.errors import ChunkDamagedError
 from arraystore.storage.forking import renew_locks_after_fork
@@ -44,6 +45,16 @@ def sole_reference(
     """Return the position of a chunk that no manifest has yet, by the number of its pack or location."""
     sources, offsets, lengths = [np.array([value], dtype=np.int64) for value in (source, offset, length)]
     return Manifest(Box((), ()), None, sources, offsets, lengths, pack, locations), 0
+
+
+def reference_at(manifest: Manifest, at: int) -> ChunkReference:
+    """Return the reference at a position, with its source as references outside of manifests have it."""
+    source = manifest.source.item(at)
+    if source == manifest.inline_source:
+        source = INLINE
+    elif source >= manifest.pack_count:
+        source += VIRTUAL - manifest.pack_count
+    return ChunkReference(source, manifest.offset.item(at), manifest.length.item(at))
 
 
 def whole_chunk(length: int) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from arraystore._changes.change_set import ArrayChanges, ChangeSet, file_key, file_node
 from arraystore._changes.read_tracking import moved_below, note_document, note_missing, places_beneath, speaks_of
 from arraystore._chunks.chunk_table import DELETED_CHUNK, ChunkReference
-from arraystore._chunks.reader import ChunkReader, ReferencePosition, Window, sole_reference, whole_chunk
+from arraystore._chunks.reader import ChunkReader, ReferencePosition, Window, reference_at, sole_reference, whole_chunk
 from arraystore._format.ids import NodeId
 from arraystore._format.layer import Layer
 from arraystore._format.layer_bounds import FEW
@@ -375,17 +375,21 @@ class Hierarchy:
         if target is None:
             document = self.document(key)
             return None if document is None else len(document)
-        handle, coords = target
+        reference = await self.reference(*target)
+        return None if reference is None else reference.length
+
+    async def reference(self, handle: ArrayHandle, coords: tuple[int, ...]) -> ChunkReference | None:
+        """Return where a chunk is, without reading it; None if there is none."""
         if not handle.inside(coords):
             self._note_outside(handle)
             return None
         entry = self._changed(handle, coords)
         if entry is not None:
-            return None if entry.source == DELETED else entry.length
+            return None if entry.source == DELETED else entry
         if self.reads is not None:
             self._note_chunk(self.reads, handle, coords)
         place = await self.reader.find(handle.layers_of(coords), coords)
-        return None if place is None else int(place[0].length[place[1]])
+        return None if place is None else reference_at(*place)
 
     # -- writing --------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import random
@@ -22,6 +23,7 @@ import zarr
 
 import arraystore
 import arraystore.compat.icechunk as icechunk  # noqa: PLR0402 - as the docs say
+from arraystore._chunks.reader import ChunkReader
 from arraystore._session import pickling
 from arraystore.compat.icechunk.xarray import to_icechunk
 from tests.s3server import S3Server
@@ -350,6 +352,39 @@ def test_virtual_chunks_are_read_from_an_authorized_container(tmp_path: Path) ->
     assert array[:].tolist() == [2, 3, 0, 0]
     assert session.chunk_type("a", [0]) == icechunk.ChunkType.virtual
     assert session.all_virtual_chunk_locations() == [prefix + "data"]
+
+
+def test_the_type_of_a_chunk_is_looked_up_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by loading all references of its array, which may be a hundred million."""
+    (tmp_path / "data").write_bytes(bytes(10_000))
+    prefix = f"file://{tmp_path}/"
+    config = icechunk.RepositoryConfig.default()
+    config.set_virtual_chunk_container(
+        icechunk.VirtualChunkContainer(prefix, icechunk.local_filesystem_store(str(tmp_path)))
+    )
+    access = icechunk.containers_credentials({prefix: icechunk.credentials.LocalFileSystemAccess})
+    repo = icechunk.Repository.create(icechunk.in_memory_storage(), config, authorize_virtual_chunk_access=access)
+    session = repo.writable_session("main")
+    array = zarr.create_array(session.store, name="a", shape=50_000, chunks=10_000, dtype="u1", compressors=None)
+    zarr.create_array(session.store, name="small", shape=4, chunks=2, dtype="u1", compressors=None)[:2] = 1
+    session.store.set_virtual_ref("a/c/0", prefix + "data", offset=0, length=10_000)
+    array[10_000:30_000] = np.random.default_rng(0).integers(1, 255, 20_000, dtype="u1")
+
+    def types(session: icechunk.Session) -> list[str]:
+        return [session.chunk_type("a", [number]).name for number in (0, 1, 2, 3, 4, 5, -1)]
+
+    before = types(session)
+    session.commit("chunks")
+    monkeypatch.setattr(ChunkReader, "references", None)
+    assert types(repo.readonly_session("main")) == before
+    assert before == ["virtual", "native", "native", *["uninitialized"] * 4]
+    again = repo.writable_session("main")
+    asyncio.run(again.store.delete("a/c/2"))
+    assert types(again) == ["virtual", "native", *["uninitialized"] * 5]
+    assert again.chunk_type("small", [0]) == icechunk.ChunkType.inline
+    assert again.chunk_type("small", [0, 0]) == icechunk.ChunkType.uninitialized
+    with pytest.raises(icechunk.NodeNotFoundError):
+        again.chunk_type("b", [0])
 
 
 class Redirecting(BaseHTTPRequestHandler):

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._format.ids import id_to_text
-from arraystore._format.node import NodeKind
+from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import INLINE, VIRTUAL, References
+from arraystore._format.types import Int64s
 from arraystore._session.base import SessionBase
 from arraystore._session.listing import all_nodes, present_chunks
 from arraystore.compat.icechunk.types import ChunkType
@@ -28,19 +29,25 @@ Batch = tuple[
 """Coordinates, kinds, URLs or ids of objects, offsets, lengths, and inlined bytes by row."""
 
 
-async def load_references(session: SessionBase, path: str) -> References:
-    """Return the references of an array, those not committed included."""
+def _array(session: SessionBase, path: str) -> Node:
     node = session.hierarchy.node(path.strip("/"))
     if node is None or node.kind != NodeKind.ARRAY:
         raise NodeNotFoundError(f"node not found at {path!r}: there is no array in snapshot {session.snapshot_id}")
-    return await present_chunks(session.hierarchy, node)
+    return node
+
+
+async def load_references(session: SessionBase, path: str) -> References:
+    """Return the references of an array, those not committed included."""
+    return await present_chunks(session.hierarchy, _array(session, path))
 
 
 async def chunk_type(session: SessionBase, path: str, coordinates: tuple[int, ...]) -> ChunkType:
     """Return where the bytes of a chunk are."""
-    references = await load_references(session, path)
-    rows = np.flatnonzero((references.coords == np.array(coordinates, dtype=np.int64)).all(axis=1))
-    return ChunkType(_kinds(references)[rows[0]]) if len(rows) else ChunkType.uninitialized
+    handle = session.hierarchy.handle(_array(session, path))
+    if len(coordinates) != len(handle.grid) or any(number < 0 for number in coordinates):
+        return ChunkType.uninitialized
+    found = await session.hierarchy.reference(handle, coordinates)
+    return ChunkType.uninitialized if found is None else ChunkType(_kinds(np.array([found.source]))[0])
 
 
 async def virtual_locations(session: SessionBase) -> list[str]:
@@ -55,8 +62,7 @@ async def virtual_locations(session: SessionBase) -> list[str]:
     return urls
 
 
-def _kinds(references: References) -> npt.NDArray[np.uint8]:
-    source = references.source
+def _kinds(source: Int64s) -> npt.NDArray[np.uint8]:
     kinds = np.full(len(source), ChunkType.native, dtype=np.uint8)
     kinds[source >= VIRTUAL] = ChunkType.virtual
     kinds[source == INLINE] = ChunkType.inline
@@ -92,7 +98,7 @@ def batches(references: References, batch_size: int) -> list[Batch]:
 
 def _batch(references: References, names: _Names, rows: slice) -> Batch:
     part = references.take(rows)
-    kinds = _kinds(part)
+    kinds = _kinds(part.source)
     inlined = {
         row: bytes(part.inline[part.offset[row] : part.offset[row] + part.length[row]])
         for row in np.flatnonzero(kinds == ChunkType.inline).tolist()
