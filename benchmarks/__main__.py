@@ -13,7 +13,7 @@ from pathlib import Path
 # The peer reads this when it is imported, and repeats one warning for each repository on a local directory.
 os.environ.setdefault("ICECHUNK_LOG", "error")
 
-from benchmarks.cases import CASES, NEED_LOCAL, NEED_SERVER
+from benchmarks.cases import CASES, NEED_LOCAL, NEED_SERVER, ON_REQUEST
 from benchmarks.contenders import OURS, OURS_DURABLE
 from benchmarks.places import PlaceMaker, S3Server
 from benchmarks.report import environment_line, load_results, render, save_results, write_page
@@ -69,7 +69,7 @@ def _places(storage: str, scratch: Path, server: S3Server | None, stack: ExitSta
 
 
 def _chosen(only: list[str] | None, storage: str) -> list[str]:
-    names = [name for name in CASES if not only or name in only]
+    names = [name for name in CASES if (name in only if only else name not in ON_REQUEST)]
     if storage in ("local", "memory"):
         names = [name for name in names if name not in NEED_SERVER]
     if storage in ("memory", "s3"):

@@ -12,6 +12,7 @@ from benchmarks.cases import (
     history,
     lifecycle,
     listing,
+    many_virtual,
     objects,
     rebasing,
     references,
@@ -28,7 +29,7 @@ from benchmarks.cases import (
 from benchmarks.results import CaseResult
 from benchmarks.setup import Setup
 
-__all__ = ["CASES", "NEED_LOCAL", "NEED_SERVER"]
+__all__ = ["CASES", "NEED_LOCAL", "NEED_SERVER", "ON_REQUEST"]
 
 CASES: dict[str, Callable[[Setup], CaseResult]] = {
     "requests": requests.run,
@@ -38,6 +39,7 @@ CASES: dict[str, Callable[[Setup], CaseResult]] = {
     "objects": objects.run,
     "references": references.run_bulk,
     "virtual": virtual.run,
+    "many-virtual": many_virtual.run,
     "switching": switching.run,
     "scale": scale.run,
     "chunks": chunks.run,
@@ -54,6 +56,9 @@ CASES: dict[str, Callable[[Setup], CaseResult]] = {
     "spark-objects": spark_objects.run,
 }
 
+ON_REQUEST = frozenset({"many-virtual"})
+"""Cases that run only if they are named: they take long."""
+
 NEED_SERVER = frozenset({"requests", "contention", "rebasing", "switching"})
 NEED_LOCAL = frozenset(
     {
@@ -66,6 +71,7 @@ NEED_LOCAL = frozenset(
         "forks",
         "processes",
         "lifecycle",
+        "many-virtual",
         "spark-rows",
         "spark-frames",
         "spark-regions",

@@ -8,6 +8,7 @@ import pytest
 import zarr
 
 from benchmarks import orphans
+from benchmarks.__main__ import _chosen
 from benchmarks.bank import (
     ACCOUNTS,
     OPENING,
@@ -18,7 +19,7 @@ from benchmarks.bank import (
     run_processes,
     run_threads,
 )
-from benchmarks.cases import CASES, NEED_LOCAL, NEED_SERVER
+from benchmarks.cases import CASES, NEED_LOCAL, NEED_SERVER, ON_REQUEST
 from benchmarks.cases.contention import figures
 from benchmarks.cases.rebasing import find_conflicts, make_logs, requests_of_rebase
 from benchmarks.contenders import OURS
@@ -100,3 +101,10 @@ def test_requests_of_a_rebase_are_counted_on_the_wire(s3_server: S3Server) -> No
 def test_cases_that_need_a_server_or_a_directory_are_known_as_such() -> None:
     assert {"contention", "rebasing"} <= NEED_SERVER <= CASES.keys()
     assert "processes" in NEED_LOCAL <= CASES.keys()
+
+
+def test_cases_that_take_long_run_only_if_they_are_named() -> None:
+    assert ON_REQUEST
+    for name in ON_REQUEST:
+        assert name not in _chosen(None, "all")
+        assert _chosen([name], "all") == [name]
