@@ -14,6 +14,8 @@ from arraystore.errors import ArrayStoreError, FormatError, InvalidInputError, R
 FLAGS = ("create_branch", "create_tag", "delete_branch", "delete_tag", "move_node")
 """Operations that can be switched off."""
 
+_REOPEN = "`arraystore set-status URL online`, or set_status, makes it writable again"
+
 
 class RepoAvailability(enum.StrEnum):
     """Whether a repository may be changed."""
@@ -98,7 +100,7 @@ def check_allowed(table: RepositoryTable, operation: str) -> None:
     status = status_of_table(table)
     if status.availability == RepoAvailability.read_only:
         reason = status.limited_availability_reason
-        raise ReadOnlyError("the repository is read-only" + (f": {reason}" if reason else ""))
+        raise ReadOnlyError(f"the repository is read-only{f' ({reason})' if reason else ''}; {_REOPEN}")
     if not all(flag.enabled for flag in flags_of(table) if flag.name == operation):
         raise InvalidInputError(
             f"{operation} is switched off in this repository; set_feature_flag({operation!r}, True) allows it"
@@ -116,7 +118,7 @@ def check_open(state: SnapshotState) -> ArrayStoreError | None:
         return branch_deleted_error(state.branch)
     if state.life.read_only:
         return ReadOnlyError(
-            f"the repository is read-only, so nothing can be committed to branch {state.branch!r}; get_status gives "
-            "the reason, set_status makes it writable again"
+            f"the repository is read-only, so nothing can be committed to branch {state.branch!r}; `arraystore status`, "
+            f"or get_status, gives the reason, and {_REOPEN}"
         )
     return None

@@ -29,6 +29,7 @@ from arraystore._log.presence import read_hint
 from arraystore._log.repository_log import RepositoryLog
 from arraystore.errors import (
     AlreadyExistsError,
+    FormatError,
     InvalidInputError,
     ObjectNotFoundError,
     RepositoryNotFoundError,
@@ -41,6 +42,7 @@ MAIN = FIRST_BRANCH
 Containers = Mapping[str, ContainerAccess] | None
 """How containers of virtual chunks are read, by URL prefix."""
 
+_RESTORE = f"if there was one, restore its object {REPOSITORY_KEY!r} from a backup or an older version in the bucket"
 _FIRST_RECORD = re.compile(r"refs/[0-9A-Z]{20}/branch/main/0{12}")
 """Keys that an interrupted creation leaves."""
 
@@ -83,8 +85,15 @@ async def find_repository(
     try:
         data, hint = await asyncio.gather(storage.get(REPOSITORY_KEY), read_hint(storage, MAIN))
     except ObjectNotFoundError:
-        raise RepositoryNotFoundError(f"there is no repository at {storage.location}; create one") from None
-    info = decode_repository(REPOSITORY_KEY, data)
+        raise RepositoryNotFoundError(
+            f"there is no repository at {storage.location}: correct the location, or create one with `arraystore init` "
+            f"or Repository.create; {_RESTORE}"
+        ) from None
+    try:
+        info = decode_repository(REPOSITORY_KEY, data)
+    except FormatError as error:
+        remedy = "restore it from a backup or an older version in the bucket"
+        raise FormatError(error.object_name, f"{error.reason}; {remedy}") from None
     if hint is not None and hint.repository != info.id:
         hint = None  # of a repository that was here before
     kept: dict[str, Any] = info.config
@@ -130,7 +139,7 @@ async def _check_clean(storage: Storage) -> None:
                     raise _exists(storage)
                 raise InvalidInputError(
                     f"{storage.location} is not empty: it has {info.key!r}, for instance. A repository needs a "
-                    "prefix of its own; choose another one, or pass check_clean_root=False"
+                    f"prefix of its own: choose another one (or pass check_clean_root=False in Python); {_RESTORE}"
                 )
 
 

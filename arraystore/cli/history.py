@@ -11,7 +11,7 @@ import typer
 from arraystore._runtime.formatting import time_text
 from arraystore.cli.console import literal, make_console, plain, print_json, print_pairs, stream_json
 from arraystore.cli.options import BranchName, Json, Limit, Ref, Snapshot, Url
-from arraystore.cli.resolve import ResolvedRef, open_repository, resolve
+from arraystore.cli.resolve import MOVES, ResolvedRef, moves_of, open_repository, resolve
 from arraystore.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -143,22 +143,13 @@ def _update_line(update: Update) -> Text:
     return literal("") + literal(f"{when:<19}  ", "dim") + literal(f"{update.kind.value:<18}  ", "cyan") + literal(text)
 
 
-_MOVES = {
-    "NewCommit": "commit",
-    "CommitAmended": "amend",
-    "BranchCreated": "create",
-    "BranchReset": "reset",
-    "BranchDeleted": "delete",
-}
-
-
 def reflog(url: Url, branch: BranchName = "main", limit: Limit = None, as_json: Json = False) -> None:
     """Show where a branch has been, newest first: commits, amendments, resets, its creation and deletion.
 
-    What a reset has left behind is found here by its id, until garbage is collected.
+    Each place, such as main@{1}, is a name of its snapshot in other commands: `arraystore reset URL main main@{1}`
+    undoes a reset, until garbage is collected.
     """
-    updates = (each for each in open_repository(url).ops_log() if each.branch == branch and each.kind.value in _MOVES)
-    shown = itertools.islice(enumerate(updates), limit)
+    shown = itertools.islice(enumerate(moves_of(open_repository(url), branch)), limit)
     if as_json:
         stream_json({"number": number, **plain(update)} for number, update in shown)
     else:
@@ -173,7 +164,7 @@ def _move_line(branch: str, number: int, update: Update) -> Text:
     snapshot, message = update.details.get("snapshot", "-"), update.details.get("message", "")
     line = literal("") + literal(f"{f'{branch}@{{{number}}}':<12}  ", "bold") + literal(f"{snapshot:<20}  ", "yellow")
     return (
-        line + literal(f"{when:<19}  ", "dim") + literal(f"{_MOVES[update.kind.value]:<6}  {' '.join(message.split())}")
+        line + literal(f"{when:<19}  ", "dim") + literal(f"{MOVES[update.kind.value]:<6}  {' '.join(message.split())}")
     )
 
 

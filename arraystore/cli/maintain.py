@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from arraystore._runtime.formatting import bytes_text, count_text, time_text
 from arraystore.cli.confirmation import confirm
-from arraystore.cli.console import plain, print_json, print_note, print_pairs, print_report, print_table
+from arraystore.cli.console import (
+    literal,
+    make_console,
+    plain,
+    print_json,
+    print_note,
+    print_pairs,
+    print_report,
+    print_table,
+)
 from arraystore.cli.engine import EngineName, Master, On, open_engine
 from arraystore.cli.options import DryRun, Json, Url, Yes
 from arraystore.cli.progress import progress_bar
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
     from arraystore._repository.maintenance import MaintenanceReport
 
 _DEFAULT_CUTOFF = "1d"
+_FINDINGS_SHOWN = 20
 
 OlderThan = Annotated[
     str,
@@ -232,6 +242,17 @@ def _print_maintenance(report: MaintenanceReport) -> None:
         rows.append(("verify", "nothing found" if not findings else count_text(len(findings), "finding")))
     rows += [(f"{name} failed", text) for name, text in report.errors.items()]
     print_pairs(rows)
+    _print_findings(steps.get("verify", {}).get("findings", ()))
+
+
+def _print_findings(findings: Sequence[Mapping[str, Any]]) -> None:
+    """Print the first findings of a verification, each with its remedy."""
+    from arraystore._maintenance.verification.findings import Finding
+
+    for each in findings[:_FINDINGS_SHOWN]:
+        make_console().print(literal(Finding(**each)), soft_wrap=True)
+    if len(findings) > _FINDINGS_SHOWN:
+        print_note("`arraystore verify` shows all findings")
 
 
 def _compact_text(done: Mapping[str, Any]) -> str:
@@ -239,7 +260,7 @@ def _compact_text(done: Mapping[str, Any]) -> str:
     packs = f"{count_text(done['packs_rewritten'], 'pack')} rewritten into {done['packs_written']:,}"
     text = f"{layers}, {packs}" if done["records"] else "nothing to do"
     if done["damaged"]:
-        text += f"; damaged: {', '.join(done['damaged'])}"
+        text += f"; damaged: {', '.join(pack['object'] for pack in done['damaged'])}"
     return text if done["complete"] else f"{text}; more is left for the next run"
 
 

@@ -16,11 +16,22 @@ from arraystore.errors import InvalidInputError, NotFoundError, RefNotFoundError
 
 if TYPE_CHECKING:
     from arraystore import Repository, Session
+    from arraystore._history.operations_log import Update
     from arraystore.storage import CountingStorage, Counts, Storage
 
 KINDS = ("branch", "tag", "snapshot")
 
 _ANCESTOR = re.compile(r"(.+)~(\d*)")
+_PLACE = re.compile(r"(?:branch:)?(.+)@\{(\d+)\}")
+
+MOVES = {
+    "NewCommit": "commit",
+    "CommitAmended": "amend",
+    "BranchCreated": "create",
+    "BranchReset": "reset",
+    "BranchDeleted": "delete",
+}
+"""Moves of a branch by the kind of update."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +102,9 @@ def open_repository(url: str, authorize: Sequence[str] | None = None) -> Reposit
 def resolve(repository: Repository, name: str, *, strict: bool = False) -> ResolvedRef:
     """Resolve a name to a branch, tag or snapshot, in this order; raises `RefNotFoundError`.
 
-    ``branch:``, ``tag:`` or ``snapshot:`` in front select a kind, and ``~2`` at the end the parent of the parent.  With
-    `strict`, a name of both a branch and a tag raises `InvalidInputError`; otherwise a note is printed.
+    ``branch:``, ``tag:`` or ``snapshot:`` in front select a kind, ``~2`` at the end the parent of the parent, and
+    ``@{2}`` the place of a branch before its last two moves, as `arraystore reflog` numbers them.  With `strict`, a
+    name of both a branch and a tag raises `InvalidInputError`; otherwise a note is printed.
     """
     kind, separator, rest = name.partition(":")
     if separator and kind in KINDS:
@@ -103,7 +115,7 @@ def resolve(repository: Repository, name: str, *, strict: bool = False) -> Resol
         if (at := _look_up_or_none(_look_up_function(repository, kind), name)) is not None
     ]
     if not candidates:
-        return _ancestor(repository, name) or _snapshot(repository, name)
+        return _ancestor(repository, name) or _place(repository, name) or _snapshot(repository, name)
     if len(candidates) > 1:
         if strict:
             raise InvalidInputError(f"{name!r} is both a branch and a tag: use branch:{name} or tag:{name}")
@@ -139,6 +151,27 @@ def _ancestor(repository: Repository, name: str) -> ResolvedRef | None:
     for snapshot in itertools.islice(history, back, None):
         return ResolvedRef("snapshot", snapshot.id, snapshot.id)
     raise RefNotFoundError(f"the history of {start} has fewer than {back} snapshots before its tip")
+
+
+def moves_of(repository: Repository, branch: str) -> Iterator[Update]:
+    """Yield the moves of a branch, the newest first."""
+    return (each for each in repository.ops_log() if each.branch == branch and each.kind.value in MOVES)
+
+
+def _place(repository: Repository, name: str) -> ResolvedRef | None:
+    """Resolve ``BRANCH@{2}`` to the snapshot where a branch was before its last two moves, None for any other name."""
+    match = _PLACE.fullmatch(name)
+    if match is None:
+        return None
+    places = [
+        each.details.get("snapshot") for each in itertools.islice(moves_of(repository, match[1]), int(match[2]) + 1)
+    ]
+    if len(places) <= int(match[2]):
+        count = f"the reflog of branch {match[1]!r} has {len(places)} places"
+        raise RefNotFoundError(f"{count}, so {name!r} is none of them; see `arraystore reflog`")
+    if places[-1] is None:
+        raise RefNotFoundError(f"{name!r} is the deletion of the branch; use the place before it")
+    return ResolvedRef("snapshot", places[-1], places[-1])
 
 
 def _look_up_or_none(look_up: Callable[[str], str], name: str) -> str | None:

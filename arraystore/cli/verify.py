@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from arraystore._runtime.formatting import count_text
 from arraystore.cli.confirmation import confirm
 from arraystore.cli.console import literal, make_console, print_json
 from arraystore.cli.engine import EngineName, Master, On, open_engine
@@ -58,14 +60,18 @@ def verify(
 def repair(url: Url, yes: Yes = False, dry_run: DryRun = False, as_json: Json = False) -> None:
     """Rebuild objects that can be derived from the log: hints, history pages, checkpoints and lost records.
 
-    Existing commits and chunks are never changed. Remaining findings are reported as by `arraystore verify`, with the
+    Existing commits and chunks are never changed, and nobody is asked where there is nothing to rebuild. Remaining
+    findings are reported as by `arraystore verify`, with the
     same exit status.
     """
     repository = open_repository(url)
-    if not dry_run:
-        confirm(f"rebuild hints, history pages, checkpoints and lost records of {repository.storage.location}", yes=yes)
     with progress_bar("Repairing") as progress:
-        report = repository.repair(dry_run=dry_run, progress=progress)
+        report = repository.repair(dry_run=dry_run or not yes, progress=progress)
+    if not report.actions:
+        report = replace(report, dry_run=dry_run)
+    elif not (dry_run or yes):
+        confirm(f"rebuild {count_text(len(report.actions), 'object')} of {repository.storage.location}", yes=False)
+        report = repository.repair()
     _print_report(report, as_json)
 
 

@@ -111,6 +111,13 @@ def fill(root: zarr.Group, rows: slice, value: float) -> None:
     array[rows, :2] = value
 
 
+def flip(path: Path) -> None:
+    """Damage a file by one bit in its middle."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
 def make_noise(root: zarr.Group) -> None:
     """Create an array whose only chunk is too large to travel in a record."""
     root.create_array("noise", data=np.random.default_rng(0).integers(0, 256, 4096, dtype="u1"), chunks=(4096,))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+import numpy as np
 import pytest
+import zarr
 
-from tests.cli.conftest import Cli, Made, commit, make_noise
+from tests.cli.conftest import Cli, Made, commit, flip, make_noise
 
 EXPIRY = ("expire", "--keep-last", "1")
 COLLECTION = ("gc", "--older-than", "now")
@@ -134,3 +137,21 @@ def test_a_dry_run_of_an_expiry_names_the_snapshots(cli: Cli, made: Made) -> Non
     shown = cli("expire", made.url, "--keep-last", 2, "--dry-run").out
     assert shown.splitlines()[0] == "Dry run: would expire 1 snapshot."
     assert made.snapshots[1] in shown
+
+
+def _write_noise(root: zarr.Group, row: int) -> None:
+    array = root["noise"]
+    assert isinstance(array, zarr.Array)
+    array[row] = np.random.default_rng(row).integers(0, 256, 4096, dtype="u1")
+
+
+def test_maintenance_names_what_is_damaged(cli: Cli, made: Made) -> None:
+    commit(made.open(), "noise", lambda root: root.create_array("noise", shape=(8, 4096), chunks=(1, 4096), dtype="u1"))
+    for row in range(8):
+        commit(made.open(), f"row {row}", partial(_write_noise, row=row))
+    flip(made.path.parent / packs(made)[0])
+    told = cli("maintain", made.url, "--collect-after", "0s", code=1)
+    key = packs(made)[0].partition("/repo/")[2]
+    assert f"damaged: {key}" in told.out.replace("\n", "")
+    assert told.out.count(f"error: {key}") == 1
+    assert "repair: restore the object" in told.out

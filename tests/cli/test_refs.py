@@ -145,3 +145,22 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     assert cli(*with_url(command, named.url), "--dry-run").out.startswith("Dry run: would ")
     assert cli(*with_url(command, named.url), "--dry-run", "--json").json["dry_run"] is True
     assert named.files() == before
+
+
+def test_a_place_of_the_reflog_is_a_name_of_a_snapshot(cli: Cli, made: Made) -> None:
+    made.open().reset_branch("main", made.snapshots[1])
+    assert cli("show", made.url, "main@{1}", "--json").json["id"] == made.tip
+    assert cli("show", made.url, "main@{1}~2", "--json").json["id"] == made.snapshots[1]
+    cli("reset", made.url, "main", "main@{1}", "--yes")
+    assert made.open().lookup_branch("main") == made.tip
+    assert "the reflog of branch 'main' has 5 places" in cli("show", made.url, "main@{5}", code=1).err
+    assert "is not a branch, tag or snapshot" in cli("show", made.url, "main@{one}", code=1).err
+    assert "branch 'none'" in cli("show", made.url, "none@{0}", code=1).err
+
+
+def test_a_deleted_branch_is_made_again_at_a_place_of_its_reflog(cli: Cli, made: Made) -> None:
+    cli("branch", "create", made.url, "dev", "main")
+    cli("branch", "delete", made.url, "dev", "--yes")
+    assert "'dev@{0}' is the deletion of the branch" in cli("show", made.url, "dev@{0}", code=1).err
+    cli("branch", "create", made.url, "dev", "dev@{1}")
+    assert made.open().lookup_branch("dev") == made.tip

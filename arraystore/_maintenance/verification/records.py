@@ -31,6 +31,7 @@ _NOT_REPEATED = f"{_RESTORE}; no later record repeats what it held"
 _NOT_FITTING = f"{_RESTORE}; what later records repeat of it does not fit the records beside it, or these are gone, too"
 _NOT_ATTACHED = f"{_RESTORE}; later records repeat what it held, but for what was attached to it"
 _REBUILD = "run repair, which rebuilds the record from what later ones repeat of it"
+_MOVE_AWAY = f"{_RESTORE}; without one, move it away and run repair, which rebuilds it from what later records repeat"
 _CUT_OFF = "restore the record that is meant from a backup or an older version in the bucket"
 
 
@@ -125,7 +126,7 @@ class LogWindows:
             entries += [replace(e, digest=links[e.number][1]) if e.number in links else e for e in loaded]
         earlier = {n: next(iter(variants)) for n, variants in carried.items() if n < first and len(variants) == 1}
         available = KnownLog(self.log.repository, self.log.branch, earlier | bodies, links, frozenset(own))
-        self._rebuild(available, [entry for entry in entries if entry.number in self._missing])
+        self._rebuild(available, [entry for entry in entries if entry.number in self.lost])
         return Window(tuple(entries), records)
 
     def _check_links(self, links: dict[int, tuple[bytes, bytes]], bodies: dict[int, bytes], numbers: range) -> None:
@@ -147,9 +148,9 @@ class LogWindows:
             return {}
         return {number: (record.before, record.digest)}
 
-    def _rebuild(self, available: KnownLog, missing: list[Entry]) -> None:
+    def _rebuild(self, available: KnownLog, lost: list[Entry]) -> None:
         """Rebuild missing records whose parts are all available, and report the lost parts of others."""
-        for entry in missing:
+        for entry in lost:
             if entry.body is None:
                 continue
             record = available.rebuilt(entry.number)
@@ -158,6 +159,8 @@ class LogWindows:
                 remedy = _NOT_FITTING
             elif attached:
                 remedy = f"{_NOT_ATTACHED}: {', '.join(attached)}"
+            elif entry.number not in self._missing:
+                remedy = _MOVE_AWAY
             else:
                 remedy = _REBUILD
                 self.rebuilt.append(record)
