@@ -118,7 +118,7 @@ def check_open(state: SnapshotState) -> ArrayStoreError | None:
         return branch_deleted_error(state.branch)
     if state.life.read_only:
         return ReadOnlyError(
-            f"the repository is read-only, so nothing can be committed to branch {state.branch!r}; `arraystore status`, "
-            f"or get_status, gives the reason, and {_REOPEN}"
+            f"the repository is read-only, so nothing can be committed to branch {state.branch!r}; "
+            f"`arraystore status`, or get_status, gives the reason, and {_REOPEN}"
         )
     return None
