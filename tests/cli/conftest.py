@@ -73,7 +73,7 @@ class Made:
     def files(self) -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in sorted(self.path.rglob("*")) if path.is_file()}
 
-    def values(self, path: str, **ref: str) -> list[float]:
+    def values(self, path: str, **ref: Any) -> list[float]:
         session = self.open().readonly_session(**(ref or {"branch": "main"}))
         return list(np.asarray(zarr.open_array(session.store, path=path, mode="r")[:]).ravel())
 
