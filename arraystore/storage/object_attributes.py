@@ -54,6 +54,7 @@ def split_headers(kind: str, headers: Mapping[str, str] | None) -> tuple[dict[st
         if not lower.startswith("x-amz-"):
             plain[name] = value
         elif kind == "s3" and re.fullmatch(_METADATA + "[a-z0-9_.-]+", lower):
+            _check_metadata(name, value)
             metadata[lower.removeprefix(_METADATA)] = value
         else:
             raise InvalidInputError(
@@ -61,3 +62,10 @@ def split_headers(kind: str, headers: Mapping[str, str] | None) -> tuple[dict[st
                 "arguments of the storage and its settings"
             )
     return plain, metadata
+
+
+def _check_metadata(name: str, value: str) -> None:
+    if not re.fullmatch(r"[ -~]*", value) or value != value.strip():
+        raise InvalidInputError(
+            f"the value of the header {name!r} must be printable ASCII, without spaces around it: encode it"
+        )

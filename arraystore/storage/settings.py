@@ -144,7 +144,7 @@ class StorageSettings:
     """Settings of a storage on an object store; none of them affects the stored bytes.
 
     Storage classes are those of the service (``"STANDARD_IA"``, ``"NEARLINE"``, ``"Cool"``), for the objects that this
-    storage writes: the service's default where there is none, as with fsspec, which knows none.
+    storage writes; the service's default where there is none.  fsspec's filesystems have none.
 
     Parameters
     ----------

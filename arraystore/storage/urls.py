@@ -213,6 +213,10 @@ def fsspec_storage(
         raise InvalidInputError(
             "chained fsspec URLs are not supported: use the URL of the filesystem that holds the objects"
         )
+    if settings is not None and (settings.chunks_storage_class or settings.metadata_storage_class):
+        raise InvalidInputError(
+            f"a filesystem of fsspec writes in no storage class: use a URL that is not {protocol}://"
+        )
     clean = path.rstrip("/")
     endpoint = options.get("endpoint_url") or (options.get("client_kwargs") or {}).get("endpoint_url")
     location = f"{protocol}://{clean.partition('?')[0]}" + (

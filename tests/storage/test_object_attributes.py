@@ -138,6 +138,18 @@ def test_what_is_no_name_of_a_class_is_refused(name: str) -> None:
         StorageSettings(chunks_storage_class=name)
 
 
+@pytest.mark.parametrize("value", ["\u00fcber", "a\r\nx-evil: 1", " a", "\x00"])
+def test_metadata_that_no_header_can_have_is_refused_without_showing_it(value: str) -> None:
+    with pytest.raises(InvalidInputError, match="must be printable ASCII") as caught:
+        s3_storage(bucket="b", region="us-east-1", headers={"x-amz-meta-a": value})
+    assert value not in str(caught.value) or value == " a"
+
+
+def test_filesystems_of_fsspec_refuse_classes() -> None:
+    with pytest.raises(InvalidInputError, match="writes in no storage class"):
+        storage_from_url("sftp://host/path", chunks_storage_class="STANDARD_IA")
+
+
 @pytest.mark.parametrize("name", ["x-amz-acl", "X-Amz-Storage-Class", "x-amz-meta-", "x-amz-meta-a b"])
 def test_other_headers_of_s3_are_refused(name: str) -> None:
     with pytest.raises(InvalidInputError, match="must be signed"):
