@@ -35,7 +35,7 @@ test-all: test $(SPARK_CLASSES) ## Run these tests, then all the others
 proof: $(VENV)/.with-dev ## Search on with fresh seeds, for MINUTES
 	@$(BIN)/python -m tests.proof --minutes $(MINUTES)
 
-spark-versions: $(VENV)/.created ## Run what is promised of Spark on PySpark 4.0, 4.1, 4.2 and 4.3
+spark-versions: $(VENV)/.created java ## Run what is promised of Spark on PySpark 4.0, 4.1, 4.2 and 4.3
 	@$(BIN)/python tools/run_spark_versions.py
 
 bench: $(VENV)/.with-bench ## Measure users' work against the peers and renew docs/performance.md

@@ -1,16 +1,20 @@
 """Run the smoke suite and the pages about Spark on each release line of PySpark that is supported.
 
-    python tools/run_spark_versions.py [LINE ...]
+    python tools/run_spark_versions.py [--blocks] [LINE ...]
 
 Each line gets an environment of its own in .venv-spark/, into which pip installs a wheel of this checkout with its
-extra ``spark`` from nothing, and keeps it for the next time.  Then tests/spark_versions/run.py runs there, classic and
-over Spark Connect.  Two lines run at a time.  The exit status is 1 if anything failed, or a line has no Python.
+extra ``spark`` from nothing, and keeps it for the next time; the line of which this Python has the release already
+uses that. Then tests/spark_versions/run.py runs there, classic and over Spark Connect: the smoke suite, and each page
+about Spark on one line, in one of the two modes; with ``--blocks`` every page on each line in both modes. Two lines
+run at a time. The exit status is 1 if anything failed, has no Python or could not be installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.metadata
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -56,27 +60,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the lines named, or all."""
     parser = argparse.ArgumentParser(description="Run what is promised of Spark on every release line of PySpark.")
     parser.add_argument("lines", metavar="LINE", nargs="*", help=f"of {', '.join(line.name for line in LINES)}")
-    names = parser.parse_args(arguments).lines
+    parser.add_argument("--blocks", action="store_true", help="run the blocks of every page on each line in both modes")
+    options = parser.parse_args(arguments)
+    names = options.lines
     lines = [line for line in LINES if not names or line.name in names]
     if unknown := set(names) - {line.name for line in lines}:
         parser.error(f"no such line: {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory(prefix="arraystore-wheel-") as directory:
         wheel = build_wheel(Path(directory))
         with ThreadPoolExecutor(2) as pool:
-            results = list(pool.map(lambda line: report(line, wheel), lines))
+            results = list(pool.map(lambda line: report(line, wheel, every_page=options.blocks), lines))
     failed = [line.name for line, well in zip(lines, results, strict=True) if not well]
     if failed:
         print(f"FAILED on PySpark {', '.join(failed)}; see above", flush=True)
     return 1 if failed else 0
 
 
-def report(line: Line, wheel: Path) -> bool:
+def report(line: Line, wheel: Path, *, every_page: bool) -> bool:
     """Run a line and print how it went; return whether all is well."""
     began = time.perf_counter()
     try:
         python = environment(line, wheel)
         ready = time.perf_counter()
-        said = run(python, SUITE, cwd=PLACE)
+        share = "all" if every_page else f"{LINES.index(line)}/{len(LINES)}"
+        said = run(python, SUITE, share, cwd=PLACE)
     except StepError as error:
         print(f"===== PySpark {line.release}: FAILED\n{error}", flush=True)
         return False
@@ -94,17 +101,35 @@ def build_wheel(directory: Path) -> Path:
 
 def environment(line: Line, wheel: Path) -> Path:
     """Return the Python of the environment of a line, which has this wheel; it is made anew if it was for others."""
+    if is_here(line):
+        return Path(sys.executable)
     place = PLACE / line.name
     python, stamp = place / "bin" / "python", place / "installed"
     wanted = f"{line.release} {hashlib.sha256((ROOT / 'pyproject.toml').read_bytes()).hexdigest()}"
     if not stamp.exists() or stamp.read_text() != wanted:
         shutil.rmtree(place, ignore_errors=True)
         run(interpreter(line), "-m", "venv", "--without-pip", place)
-        pip(python, f"{wheel}[spark]", f"pyspark[connect]=={line.release}")
+        try:
+            pip(python, f"{wheel}[spark]", f"pyspark[connect]=={line.release}")
+        except StepError as error:
+            raise StepError(f"PySpark {line.release} was NOT RUN, as it could not be installed:\n{error}") from error
         stamp.write_text(wanted)
     else:
         pip(python, "--no-deps", "--force-reinstall", str(wheel))
     return python
+
+
+def is_here(line: Line) -> bool:
+    """Return whether this Python has the release of a line, with what Spark Connect needs and this checkout."""
+    wanted = "grpc", "grpc_status", "google.rpc", "pandas", "arraystore"
+    try:
+        found = importlib.metadata.version("pyspark") == line.release
+        origins = [importlib.util.find_spec(name) for name in wanted] if found else [None]
+    except ImportError:  # no PySpark, or not the package around a module
+        return False
+    package = origins[-1]
+    ours = package is not None and package.origin is not None and Path(package.origin).is_relative_to(ROOT)
+    return ours and None not in origins
 
 
 def pip(python: Path, *arguments: str) -> None:
@@ -164,7 +189,8 @@ def run(program: Path, *arguments: str | Path, cwd: Path = ROOT) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise StepError(f"{program.name} {arguments[0]} did not end within {MINUTES} minutes") from error
+        printed = error.stdout.decode(errors="replace") if isinstance(error.stdout, bytes) else error.stdout or ""
+        raise StepError(f"{printed}{program.name} {arguments[0]} did not end within {MINUTES} minutes") from error
     if done.returncode:
         raise StepError(f"{done.stdout}{program} {' '.join(map(str, arguments))}: status {done.returncode}")
     return done.stdout

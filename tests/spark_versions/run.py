@@ -1,5 +1,8 @@
-"""Run the smoke suite and the pages about Spark with the PySpark of this environment, classic and over Spark Connect.
+"""Run the smoke suite and pages about Spark with the PySpark of this environment, classic and over Spark Connect.
 
+    python run.py all | INDEX/COUNT
+
+Which pages: all of them in both modes, or a share of them, such that the runs 0/4, 1/4, 2/4 and 3/4 run each page once.
 tools/run_spark_versions.py runs this as a program in an environment that has arraystore from a wheel and no test
 framework, so nothing here imports `tests`.  One Java virtual machine serves both: the classic session is also the
 server that the client of Spark Connect, a process of its own, talks to.
@@ -18,7 +21,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +46,9 @@ QUIET = {
 
 def main() -> int:
     """Run both, the classic driver first; return the exit status."""
-    if len(sys.argv) == 2:
-        return run_all("Spark Connect", connect_session(sys.argv[1]))
+    share = sys.argv[1]
+    if len(sys.argv) == 3:
+        return run_all("Spark Connect", connect_session(sys.argv[2]), share_of_pages(share, 1))
     java = subprocess.run([CHECKOUT / "tools/find_java.sh"], capture_output=True, text=True, check=True).stdout.strip()
     os.environ |= {
         "JAVA_HOME": java,
@@ -55,9 +59,9 @@ def main() -> int:
         os.chdir(directory)
         port = free_port()
         spark = classic_session(port)
-        failures = run_all("classic", spark)
+        failures = run_all("classic", spark, share_of_pages(share, 0))
         # The server is this very process' Java: it works in the directory that is current here.
-        client = [sys.executable, __file__, f"sc://127.0.0.1:{port}"]
+        client = [sys.executable, __file__, share, f"sc://127.0.0.1:{port}"]
         environment = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
         failures += subprocess.run(client, env=environment, check=False).returncode != 0
         spark.stop()
@@ -86,10 +90,18 @@ def free_port() -> int:
         return int(held.getsockname()[1])
 
 
-def run_all(mode: str, spark: SparkSession) -> int:
-    """Run the smoke suite and the pages; return how many of them failed."""
+def share_of_pages(share: str, mode: int) -> list[Path]:
+    """Return the pages of a share that a mode runs, which are numbered within a share."""
+    if share == "all":
+        return PAGES
+    index, count = map(int, share.split("/"))
+    return [page for number, page in enumerate(PAGES) if number % (2 * count) == 2 * index + mode]
+
+
+def run_all(mode: str, spark: SparkSession, wanted: Sequence[Path]) -> int:
+    """Run the smoke suite and some pages; return how many of them failed."""
     failures = 0
-    for name, action in [*smoke_tests(spark), *pages(mode)]:
+    for name, action in [*smoke_tests(spark), *pages(mode, wanted)]:
         place = Path(tempfile.mkdtemp(dir=os.getcwd(), prefix=f"{mode.replace(' ', '-')}-"))
         began, printed = time.perf_counter(), io.StringIO()
         try:
@@ -129,10 +141,10 @@ def smoke_tests(spark: SparkSession) -> Iterator[tuple[str, Callable[[Path], str
             yield name, lambda place, function=function: function(spark, place)
 
 
-def pages(mode: str) -> Iterator[tuple[str, Callable[[Path], str | None]]]:
-    """Yield the pages about Spark; each works in the current directory of server and client, under names of its own."""
+def pages(mode: str, wanted: Sequence[Path]) -> Iterator[tuple[str, Callable[[Path], str | None]]]:
+    """Yield pages about Spark; each works in the current directory of server and client, under names of its own."""
     examples = load("run_examples", CHECKOUT / "tools/run_examples.py")
-    for page in PAGES:
+    for page in wanted:
         yield f"docs/{page.name}", lambda place, page=page: run_page(page, mode, place, examples.blocks_of)
 
 
