@@ -113,6 +113,9 @@ def environment(line: Line, wheel: Path) -> Path:
             pip(python, f"{wheel}[spark]", f"pyspark[connect]=={line.release}")
         except StepError as error:
             raise StepError(f"PySpark {line.release} was NOT RUN, as it could not be installed:\n{error}") from error
+        # Each worker that starts would compile what it imports from there; beside it are the same files, compiled once.
+        for archive in place.glob("lib/python3*/site-packages/pyspark/python/lib/pyspark.zip"):
+            archive.unlink()
         stamp.write_text(wanted)
     else:
         pip(python, "--no-deps", "--force-reinstall", str(wheel))
