@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from arraystore._session.session import Session
-from arraystore.spark.fork_job import merge_outcomes, run_tasks
+from arraystore.spark.fork_job import Outcome, merge_outcomes, run_tasks
 from arraystore.spark.report import Progress
-from arraystore.transforms.engines import ForkWork, TaskResult
+from arraystore.transforms.engines import ForkWork, TaskResult, task_result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,8 +26,11 @@ def run_forks(
     progress: Progress | None,
 ) -> list[TaskResult]:
     """Run a task for each share, and merge the changes of all into the session, or of none."""
-    outcomes = run_tasks(
-        spark, session, shares, work, description=f"arraystore: {description}", progress=progress,
-        take=partial(merge_outcomes, session),
-    )  # fmt: skip
-    return [TaskResult(outcome.report, outcome.attempt) for outcome in outcomes]
+    results: list[TaskResult] = []
+
+    def take(outcomes: list[Outcome]) -> None:
+        results.extend(task_result(outcome.report, outcome.attempt) for outcome in outcomes)
+        merge_outcomes(session, outcomes)
+
+    run_tasks(spark, session, shares, work, description=f"arraystore: {description}", progress=progress, take=take)
+    return results

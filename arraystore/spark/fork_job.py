@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from arraystore._runtime.engine import expect
 from arraystore._session.change_set_transfer import MOST_INLINE, is_spilled, receive_change_sets, send_change_set
 from arraystore._session.fork import ForkSession
 from arraystore._session.rearrange import DELETE
@@ -156,14 +157,19 @@ def run_tasks(
     """Run `work(fork, share)` on executors through forks of one session, one task for each share."""
     if not shares:
         return []
+    count = len(shares)
 
     def task(fork: ForkSession, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
         (number,) = [number for batch in batches for number in batch.column(0).to_pylist()]
         return work(fork, shares[number]) or {}
 
-    count = len(shares)
+    def take_all(outcomes: list[Outcome]) -> None:
+        expect([outcome.task for outcome in outcomes] == list(range(count)), "one outcome for each task")
+        if take is not None:
+            take(outcomes)
+
     return run_fork_job(
-        session, task_frame(spark, count), task, description=description, tasks=count, progress=progress, take=take
+        session, task_frame(spark, count), task, description=description, tasks=count, progress=progress, take=take_all
     )
 
 

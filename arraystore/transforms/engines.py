@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from arraystore._runtime.engine import Engine
+from arraystore._runtime.engine import Engine, expect
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
@@ -33,10 +33,22 @@ _MOST_THREADS = 8
 class TaskResult:
     """Result of a task whose changes are merged."""
 
-    report: Mapping[str, Any]
-    """Plain values that the task returned."""
+    read_bytes: int = 0
+    """Bytes of the values that it read."""
+    nbytes: int = 0
+    """Bytes of the values that it wrote."""
+    parts: Sequence[Any] = ()
+    """Plain values that it returned beside these."""
     attempt: int = 0
     """Attempts before the one that succeeded."""
+
+
+def task_result(report: Mapping[str, Any], attempt: int = 0) -> TaskResult:
+    """Return the result of a task from its report, which may be anything; raise `FormatError`."""
+    counts, parts = (report.get("read_bytes", 0), report.get("nbytes", 0)), report.get("parts", [])
+    expect(all(type(count) is int and count >= 0 for count in counts), "a report of bytes")
+    expect(type(parts) is list, "a list of partial results")
+    return TaskResult(*counts, parts, attempt)
 
 
 @runtime_checkable
@@ -110,13 +122,14 @@ class ThreadsEngine:
 
         try:
             with ThreadPoolExecutor(self._threads, thread_name_prefix="arraystore-transform") as pool:
-                results = _collect([pool.submit(task, share) for share in shares], progress)
-            fork.merge([changes for changes, _ in results])
+                outcomes = _collect([pool.submit(task, share) for share in shares], progress)
+            results = [task_result(report) for _, report in outcomes]
+            fork.merge([changes for changes, _ in outcomes])
             session.merge(fork)
         except BaseException:
             session.abandon(fork)
             raise
-        return [TaskResult(report) for _, report in results]
+        return results
 
 
 def _collect(futures: Sequence[Future[T]], progress: Progress | None) -> list[T]:

@@ -52,6 +52,22 @@ class Reducer(Protocol):
         """Return the result."""
         ...
 
+    def accepts(self, parts: Parts, empty: Parts) -> bool:
+        """Return whether arrays of a worker are a partial result, given that of no cells of the same box."""
+        ...
+
+
+class SameLayout:
+    """Reducers whose partial results have the same shapes and types, whatever they are of."""
+
+    def accepts(self, parts: Parts, empty: Parts) -> bool:
+        """Return whether arrays of a worker are a partial result, given that of no cells of the same box."""
+        return [_layout(part) for part in parts] == [_layout(part) for part in empty]
+
+
+def _layout(part: Array) -> tuple[tuple[int, ...], str, int]:
+    return part.shape, part.dtype.kind, part.dtype.itemsize
+
 
 def _count(values: Array, valid: Bools | None, axes: Axes) -> Array:
     if valid is not None:
@@ -74,7 +90,7 @@ def _two_sum(one: Array, other: Array) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class Sum:
+class Sum(SameLayout):
     """Sum, or mean; of floats in double precision, of integers exactly."""
 
     source: np.dtype[Any]
@@ -127,7 +143,7 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class Deviation:
+class Deviation(SameLayout):
     """Variance, or standard deviation."""
 
     source: np.dtype[Any]
@@ -168,7 +184,7 @@ class Deviation:
 
 
 @dataclass(frozen=True)
-class Extreme:
+class Extreme(SameLayout):
     """Minimum or maximum."""
 
     source: np.dtype[Any]
@@ -216,7 +232,7 @@ class Extreme:
 
 
 @dataclass(frozen=True)
-class Count:
+class Count(SameLayout):
     """Count of values that are not missing."""
 
     source: np.dtype[Any]
@@ -237,7 +253,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Histogram:
+class Histogram(SameLayout):
     """Counts of values between edges; the last bin includes its upper edge, as in numpy."""
 
     edges: tuple[float, ...]

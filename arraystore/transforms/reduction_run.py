@@ -39,7 +39,7 @@ class ReductionResults:
 
     def report(self, target: str, seconds: float) -> TransformReport:
         """Return the report of the reduction."""
-        read = sum(int(task.report["read_bytes"]) for task in self.tasks)
+        read = sum(task.read_bytes for task in self.tasks)
         wasted = sum(task.attempt for task in self.tasks)
         return TransformReport(target.strip("/"), self.boxes, 0, read, self.nbytes, len(self.tasks), wasted, seconds)
 
@@ -77,14 +77,22 @@ class BlockReduction:
     def _reduce(self, reader: SessionBase, box: Int64s, blocks: Int64s) -> Parts:
         """Return the partial result of blocks; of a source without cells, that of none."""
         if not len(blocks):
-            return self._reduce_block(reader, box, np.zeros((len(self.plan.reduced), 2), dtype=np.int64))
+            return self.empty(box)
         return reduce(self.reducer.combine, (self._reduce_block(reader, box, block) for block in blocks))
+
+    def empty(self, box: Int64s) -> Parts:
+        """Return the partial result of no cells."""
+        region = self.plan.region(box, np.zeros((len(self.plan.reduced), 2), dtype=np.int64))
+        return self._reduce_cells(_no_cells(self.plan, region))
+
+    def _reduce_cells(self, cells: npt.NDArray[Any]) -> Parts:
+        values, valid = self.decoder.decode(cells, skipna=self.skipna)
+        return self.reducer.reduce(values, valid, self.plan.reduced)
 
     def _reduce_block(self, reader: SessionBase, box: Int64s, block: Int64s) -> Parts:
         region = self.plan.region(box, block)
         try:
-            values, valid = self.decoder.decode(read_cells(reader, self.plan, region), skipna=self.skipna)
-            return self.reducer.reduce(values, valid, self.plan.reduced)
+            return self._reduce_cells(read_cells(reader, self.plan, region))
         except ArrayStoreError:
             raise
         except Exception as error:
@@ -152,8 +160,12 @@ def _at(ordered: npt.NDArray[Any], place: npt.NDArray[Any], bad: npt.NDArray[Any
 def read_cells(reader: SessionBase, plan: ReductionPlan, region: tuple[slice, ...]) -> npt.NDArray[Any]:
     """Read a region of the source of a plan."""
     if any(part.stop in (part.start, 0) for part in region):
-        return np.empty([part.stop - (part.start or 0) for part in region], plan.source.dtype)
+        return _no_cells(plan, region)
     return np.asarray(reader.read(plan.source.path, (*region, ...)))
+
+
+def _no_cells(plan: ReductionPlan, region: tuple[slice, ...]) -> npt.NDArray[Any]:
+    return np.empty([part.stop - (part.start or 0) for part in region], plan.source.dtype)
 
 
 def write_box(session: SessionBase, target: str, box: Int64s, values: npt.NDArray[Any], leading: int | None) -> None:
@@ -190,7 +202,7 @@ def run_reduction(
     nbytes = math.prod(plan.kept_shape) * reducer.dtype.itemsize * (leading or 1)
     if not returned:
         return ReductionResults(boxes, tasks, nbytes)
-    combined = [reduce(reducer.combine, parts) for parts in _parts(tasks, boxes, pieces)]
+    combined = [reduce(reducer.combine, parts) for parts in _parts(tasks, work, pieces)]
     for box, parts in zip(plan.boxes, combined, strict=True):
         write_box(session, target.strip("/"), box, reducer.finish(parts), leading)
     return ReductionResults(boxes, tasks, nbytes, combined)
@@ -223,22 +235,29 @@ def _unpacked(part: Any) -> npt.NDArray[Any]:
         case [str() as kind, list() as shape, bytes() as data] if kind[:1] in "<|" and kind[1:2] in "biuf":
             try:
                 return np.frombuffer(data, np.dtype(kind)).reshape([int(side) for side in shape])
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 pass
     raise FormatError(_PART, "is not an array")
 
 
-def _parts(tasks: Sequence[TaskResult], boxes: int, pieces: int) -> Iterator[list[Parts]]:
+def _parts(tasks: Sequence[TaskResult], work: BlockReduction, pieces: int) -> Iterator[list[Parts]]:
     """Yield the partial results of each box, in the order of its pieces; raise `FormatError` if any is missing."""
-    found: dict[tuple[int, int], Parts] = {}
-    for task in tasks:
-        for entry in task.report["parts"]:
-            match entry:
-                case [int() as box, int() as piece, list() as arrays]:
-                    found[box, piece] = tuple(map(_unpacked, arrays))
-                case _:
-                    raise FormatError(_PART, "has not the parts of one")
-    if found.keys() != {(box, piece) for box in range(boxes) for piece in range(pieces)}:
-        raise FormatError(_PART, "does not belong to this job, or one is missing")
+    boxes = len(work.plan.boxes)
+    entries = [_entry(entry) for task in tasks for entry in task.parts]
+    found = {(box, piece): parts for box, piece, parts in entries}
+    if sorted(found) != [(box, piece) for box in range(boxes) for piece in range(pieces)] or len(entries) > len(found):
+        raise FormatError(_PART, "does not belong to this job, is there twice, or is missing")
     for box in range(boxes):
-        yield [found[box, piece] for piece in range(pieces)]
+        empty = work.empty(work.plan.boxes[box])
+        parts = [found[box, piece] for piece in range(pieces)]
+        if not all(work.reducer.accepts(part, empty) for part in parts):
+            raise FormatError(_PART, "is not one of this reduction")
+        yield parts
+
+
+def _entry(entry: Any) -> tuple[int, int, Parts]:
+    match entry:
+        case [int() as box, int() as piece, list() as arrays]:
+            return box, piece, tuple(map(_unpacked, arrays))
+        case _:
+            raise FormatError(_PART, "has not the parts of one")

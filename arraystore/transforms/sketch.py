@@ -66,6 +66,17 @@ class QuantileSketch:
         with np.errstate(invalid="ignore"):
             return np.asarray(np.where(low == high, low, low + (high - low) * part))
 
+    def accepts(self, parts: tuple[Array, ...], empty: tuple[Array, ...]) -> bool:
+        """Return whether arrays of a worker are a sketch: sorted values whose levels add up to their count."""
+        if [(part.ndim, part.dtype) for part in parts] != [(part.ndim, part.dtype) for part in empty]:
+            return False
+        values, levels, totals = parts
+        if values.shape != levels.shape or totals.shape != (2,) or not np.all((levels >= 0) & (levels < 63)):
+            return False
+        error, count = totals.tolist()
+        weights = sum(many << level for level, many in enumerate(np.bincount(levels).tolist()))
+        return error >= 0 and count == weights and bool(np.array_equal(values, np.sort(values), equal_nan=True))
+
     @staticmethod
     def rank_error(parts: tuple[Array, ...]) -> float:
         """Return the bound of the rank error, as a fraction of the count."""

@@ -118,8 +118,8 @@ def transform_chunks(
     results = runner.run_forks(session, work, shares, description=text, progress=report)
     return TransformReport(
         plan.target.path, len(wanted), len(boxes) - len(wanted),
-        sum(int(result.report["read_bytes"]) for result in results),
-        sum(int(result.report["nbytes"]) for result in results),
+        sum(result.read_bytes for result in results),
+        sum(result.nbytes for result in results),
         len(results), sum(result.attempt for result in results), time.perf_counter() - began,
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 import numpy as np
+import pyarrow as pa
 import pytest
 import zarr
 
@@ -215,6 +216,22 @@ def test_each_share_gets_a_task(spark: SparkSession, repo: Repository):
     assert values(session) == [1, 0, 2, 0, 0, 0, 3, 0]
     assert told[-1] == (3, 3)
     assert run_tasks(spark, session, [], work) == []
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("tasks", [[], [0], [0, 0], [0, 1, 1], [0, 2]])
+def test_outcomes_that_are_lost_or_doubled_are_an_error(
+    spark: SparkSession, repo: Repository, monkeypatch: pytest.MonkeyPatch, tasks: list[int]
+):
+    session, fork = repo.writable_session("main"), repo.writable_session("main").fork()
+    found = [pack((task, 0, pack((fork.changes(),)), {})) for task in tasks]
+    table = pa.table({"outcome": pa.array(found, pa.binary())})
+    monkeypatch.setattr("arraystore.spark.fork_job.run_action", lambda *_, **__: table)
+    taken: list[Any] = []
+    with pytest.raises(FormatError, match="one outcome for each task"):
+        run_tasks(spark, session, [(0, "x"), (2, "y")], lambda fork, share: None, take=taken.append)
+    assert not taken
 
 
 @pytest.mark.spark

@@ -12,10 +12,8 @@ import pytest
 import zarr
 
 from arraystore import Session
-from arraystore.errors import FormatError, InvalidInputError
+from arraystore.errors import InvalidInputError
 from arraystore.transforms import ThreadsEngine, histogram, quantile, reduce_array, reduction_plan
-from arraystore.transforms.engines import TaskResult
-from arraystore.transforms.reduction_run import _parts
 from arraystore.transforms.sketch import LEVEL_SIZE, QuantileSketch
 from tests.transforms.conftest import get, put
 
@@ -241,18 +239,3 @@ def test_histograms_are_those_of_numpy(session: Session, dims: Any) -> None:
     assert dict(zarr.open_array(session.store, path="out").attrs) == {"bin_edges": edges}
     with pytest.raises(InvalidInputError, match="ascending order"):
         histogram(session, "a", "out", [1, 1], overwrite=True)
-
-
-@pytest.mark.parametrize(
-    "report",
-    [
-        [],
-        [[0, 0, [["<f8", [1], b"12345678"]]]],
-        [[0, 0, [["O", [1], b"12345678"]]], [0, 1, []]],
-        [[0, 0, [["<f8", [3], b"12345678"]]], [0, 1, []]],
-        [0],
-    ],
-)
-def test_what_a_worker_returns_is_checked(report: Any) -> None:
-    with pytest.raises(FormatError, match="partial result of a task"):
-        list(_parts([TaskResult({"parts": report})], 1, 2))

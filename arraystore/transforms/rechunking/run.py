@@ -294,7 +294,7 @@ class _Run:
         )
         self._copied += len(boxes)
         self._tasks += len(results)
-        self._nbytes += sum(int(result.report["nbytes"]) for result in results)
+        self._nbytes += sum(result.nbytes for result in results)
         self._wasted += sum(result.attempt for result in results)
 
     def _most_tasks(self, boxes: int) -> int:
