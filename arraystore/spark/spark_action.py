@@ -1,8 +1,8 @@
 """Running actions of Spark with progress, cancellation and a description in Spark's pages.
 
 The action runs in a separate thread, which inherits the local properties of the caller (its pool, its streaming query)
-without changing them. The jobs get a description and, unless the caller has set one, a group. All of it also works with
-Spark Connect, where there is no context.
+without changing them. The jobs get a description, which also names their stages, and, unless the caller has set one, a
+group. All of it also works with Spark Connect, where there is no context.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _CONDITION = re.compile(
 """Error of a query, with the condition that Spark gives it: ``[DIVIDE_BY_ZERO] Division by zero``."""
 _GROUP = "spark.jobGroup.id"
 _DESCRIPTION = "spark.job.description"
+_CALL_SITE = "callSite.short"
 
 
 class ActionStoppedError(Exception):
@@ -124,10 +125,12 @@ class _ActionJobs:
 
         def job() -> T:
             self._spark.addTag(self._tag)
-            if self._context is not None:
-                self._context.addJobTag(self._tag)  # the session's tags do not reach all threads that start jobs
-                self._describe(self._context)
-            return action()
+            if self._context is None:
+                return action()
+            self._context.addJobTag(self._tag)  # the session's tags do not reach all threads that start jobs
+            self._describe(self._context)
+            with _stages_named(self._context, self._description):
+                return action()
 
         inheriting: Callable[[], T] = inheritable_thread_target(self._spark)(job)
         return inheriting
@@ -181,6 +184,17 @@ class _ActionJobs:
         self._spark.interruptTag(self._tag)
         if self._context is not None:
             self._context.cancelJobsWithTag(self._tag)
+
+
+@contextlib.contextmanager
+def _stages_named(context: SparkContext, name: str) -> Iterator[None]:
+    """Name jobs and stages within the block; PySpark names them after a line of the library that starts threads."""
+    from pyspark.traceback_utils import SCCallSiteSync
+
+    named: Any = SCCallSiteSync
+    with named(context):  # those of PySpark within it set no name
+        context.setLocalProperty(_CALL_SITE, name)
+        yield
 
 
 def _translate(error: Exception) -> BaseException:

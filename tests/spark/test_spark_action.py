@@ -63,6 +63,25 @@ def test_jobs_get_a_description_and_a_group_and_the_caller_keeps_none(spark: Spa
     assert properties() == before
 
 
+def test_jobs_and_stages_are_named_by_what_they_do(spark: SparkSession, properties: Any):
+    """Spark's pages list stages by name, which PySpark takes from a line of Python's library otherwise."""
+    context = spark.sparkContext
+    found: list[str] = []
+
+    def action() -> None:
+        frame = map_in_arrow(task_frame(spark, 2), lambda batches: batches, "id long")
+        assert frame.repartition(2, "id").toArrow().num_rows == 2
+        tracker, group = context.statusTracker(), context.getLocalProperty(GROUP)
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        found.extend(stage.name for stage in stages if stage is not None)
+
+    run_action(spark, action, description="arraystore: rows to 'ä'", tasks=2)
+    assert len(found) >= 2
+    assert {*found} == {"arraystore: rows to 'ä'"}
+    assert context.getLocalProperty("callSite.short") is None
+
+
 def test_a_group_that_the_caller_has_stays(spark: SparkSession, properties: Any):
     """A streaming query stops its jobs by their group."""
     spark.sparkContext.setJobGroup("query-7", "the query")
