@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from threading import Barrier
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 import zarr
 from zarr.storage import MemoryStore
 
-from arraystore import Repository, RepositoryConfig, Storage, local_filesystem_storage
+from arraystore import Repository, RepositoryConfig, Storage, in_memory_storage, local_filesystem_storage
+from arraystore._runtime import run
 from arraystore.copying import clone_repository, copy_branch, export_zarr, import_zarr, materialize
+from arraystore.copying.objects import ObjectCopier
+from arraystore.copying.report import CopyCounter
 from arraystore.copying.zarr_locations import open_target
-from arraystore.errors import FormatError, InvalidInputError, MergeConflictError, RepositoryNotFoundError
+from arraystore.errors import ConflictError, FormatError, InvalidInputError, MergeConflictError, RepositoryNotFoundError
+from arraystore.storage.protocol import BytesLike, ObjectInfo
+from arraystore.storage.wrapper import WrapperStorage
 from tests.commit.support import delete, keys
 from tests.copying.support import contents
 from tests.copying.test_zarr import MAKERS, files
 from tests.engines import RUBBISH, PickledEngine, many_tasks
 
+T = TypeVar("T")
 CONFIG = RepositoryConfig(inline_chunk_threshold_bytes=16, own_object_threshold_bytes=200, pack_target_bytes=400)
 
 
@@ -68,6 +77,40 @@ def held(repo: Repository) -> dict[str, bytes]:
     return contents(repo.readonly_session("main"))
 
 
+class _Flight(WrapperStorage):
+    """Notes how many requests are in flight when another one starts, itself included."""
+
+    def __init__(self, inner: Storage, flight: list[int], now: list[int]) -> None:
+        super().__init__(inner)
+        self.flight, self.now = flight, now
+
+    async def _counted(self, request: Awaitable[T]) -> T:
+        self.now[0] += 1
+        self.flight.append(self.now[0])
+        for _ in range(3 + len(self.flight) % 5):  # some take longer than others
+            await asyncio.sleep(0)
+        self.now[0] -= 1
+        return await request
+
+    async def get(self, key: str) -> BytesLike:
+        return await self._counted(super().get(key))
+
+    async def put(self, key: str, data: BytesLike) -> None:
+        await self._counted(super().put(key, data))
+
+
+def test_a_task_keeps_as_many_requests_in_flight_as_it_may() -> None:
+    source, flight, now = in_memory_storage(), [], [0]
+    objects = [ObjectInfo(f"chunks/{number:020X}", 10) for number in range(200)]
+    for info in objects:
+        source.put_sync(info.key, bytes(10))
+    counter = CopyCounter()
+    copier = ObjectCopier(_Flight(source, flight, now), _Flight(in_memory_storage(), flight, now), counter)
+    run(copier.copy(objects, checked=False))
+    assert (counter.objects, max(flight)) == (200, 16)
+    assert np.mean(flight[16:-16]) > 12
+
+
 # -- clones -----------------------------------------------------------------------------------------------------
 
 
@@ -78,6 +121,47 @@ def test_a_clone_by_workers_is_that_of_threads(repo: Repository, tmp_path: Path)
     assert objects(there) == objects(here)
     assert replace(other, requests=0) == replace(one, requests=0)
     assert {*engine.tasks} == {"copying chunks", "copying metadata"}
+
+
+def test_two_drivers_that_clone_at_the_same_time_make_one_clone(repo: Repository, tmp_path: Path) -> None:
+    target, both = place(tmp_path, "target"), Barrier(2, timeout=60)
+
+    def meet(number: int) -> None:
+        if number == 0:
+            both.wait()
+
+    def clone(_: int) -> int:
+        return clone_repository(repo.storage, target, engine=PickledEngine(before=meet)).objects
+
+    with ThreadPoolExecutor(2) as pool:
+        counts = list(pool.map(clone, range(2)))
+    expected = place(tmp_path, "expected")
+    clone_repository(repo.storage, expected)
+    assert objects(target) == objects(expected)
+    assert min(counts) > 0
+    assert Repository.open(target).verify("chunks").ok
+
+
+def test_of_two_imports_at_the_same_time_one_is_there_in_the_end(tmp_path: Path) -> None:
+    MAKERS["v3"](str(tmp_path / "plain"))
+    repo, both = Repository.create(place(tmp_path, "repo")), Barrier(2, timeout=60)
+
+    def meet(number: int) -> None:
+        if number == 0:
+            both.wait()
+
+    def bring(_: int) -> bool:
+        try:
+            import_zarr(tmp_path / "plain", repo, group="g", engine=PickledEngine(before=meet))
+        except ConflictError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(bring, range(2))) == [False, True]
+    assert len(list(repo.ancestry(branch="main"))) == 2
+    assert len([key for key in held(repo) if key.startswith("g/a/c/")]) == 12
+    assert repo.verify("chunks").ok
 
 
 def test_a_clone_is_resumed_where_a_worker_was_killed(repo: Repository, tmp_path: Path) -> None:

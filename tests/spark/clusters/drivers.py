@@ -15,10 +15,12 @@ import zarr
 
 import arraystore.spark as asp
 from arraystore import ConflictDetector, Repository, Storage, storage_from_url
+from arraystore.copying import clone_repository, import_zarr
 from arraystore.errors import ArrayStoreError
 from arraystore.spark.errors import code_of
 from arraystore.transforms import rechunk
 from arraystore.transforms.rechunking import boxes, plan, run
+from tests.engines import many_tasks
 from tests.spark.clusters.dying import DiesAtCommit, DiesAtRecord, KillsExecutorOnce, Moment
 from tests.spark.clusters.model import HALF, ROWS, Region, Values, X, Y, regions, storage_at, values
 from tests.spark.clusters.work import Constant, Fails, KillsExecutorAt, WaitsForCopyAt
@@ -127,6 +129,26 @@ def rechunk_and_die(settings: dict[str, str], repository: str, record: int) -> N
     """Rechunk, and die at a record of the branch of the job."""
     with spark_session(settings):
         rechunk_cube(DiesAtRecord(storage_at(repository), record))
+
+
+# -- maintenance ------------------------------------------------------------------------------------------------
+
+
+def maintain_without_executors(settings: dict[str, str], place: str) -> dict[str, Any]:
+    """Clone, compact and import, and lose an executor in each that has written some objects."""
+    directory = Path(place)
+
+    def dying(name: str) -> Storage:
+        return KillsExecutorOnce(storage_at(directory / name), str(directory / f"{name} killed"))
+
+    with spark_session(settings) as spark, pytest.MonkeyPatch.context() as patch:
+        many_tasks(patch)
+        workers = asp.engine(spark)
+        clone = clone_repository(storage_at(directory / "repository"), dying("clone"), engine=workers)
+        summary = Repository.open(dying("packed")).compact(engine=workers)
+        imported = import_zarr(str(directory / "plain"), Repository.open(dying("imported")), engine=workers)
+    return {"objects": clone.objects, "left out": len(clone.left_out), "copied": summary.chunks_copied,
+            "imported": imported.chunks}  # fmt: skip
 
 
 # -- two drivers ------------------------------------------------------------------------------------------------
