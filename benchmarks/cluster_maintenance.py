@@ -4,15 +4,16 @@
     python -m benchmarks.cluster_maintenance clone --objects 1000000
     python -m benchmarks.cluster_maintenance driver --objects 1000000
 
-`verify` compares the bytes a second of `verify(level="chunks")` with those of tasks that read the same ranges and do
-nothing else, in turns.  `clone` copies a repository with so many objects between two S3 servers, is killed half-way,
-and continues.  `driver` measures the driver alone: its tasks copy nothing.
+`verify` compares the bytes a second of `verify(level="chunks")` with those of tasks that read the same objects and do
+nothing else, in turns, from the disk.  `clone` copies a repository with so many objects between two S3 servers, is
+killed half-way, and continues.  `driver` measures the driver alone: its tasks copy nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import resource
 import signal
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +39,10 @@ from arraystore.copying.remote_objects import copy_remotely
 from arraystore.copying.report import CopyCounter
 from arraystore.spark import SparkEngine, engine
 from arraystore.storage.protocol import ObjectInfo, Storage
+from benchmarks.process_cpu import tree_cpu_seconds
 from benchmarks.server import running_server
 from benchmarks.spark_cluster import running_spark
+from benchmarks.timing import note
 
 MiB = 1 << 20
 _AT_ONCE = 4
@@ -56,11 +59,13 @@ def main() -> None:
     parser.add_argument("--places", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.what == "verify":
-        measure_verify(options.gigabytes, options.rounds)
+        with tempfile.TemporaryDirectory() as directory:
+            found = measure_verify(options.gigabytes, options.rounds, Path(directory))
+        print(f"{options.gigabytes} GB: verification has {found.ratio:.2f} of the bandwidth of reading")
     elif options.what == "clone":
-        measure_clone(options.objects)
+        print(measure_clone(options.objects))
     elif options.what == "driver":
-        measure_driver(options.objects)
+        print(json.dumps(measure_driver(options.objects)))
     else:
         clone(*options.places)
 
@@ -68,23 +73,57 @@ def main() -> None:
 # -- verification -----------------------------------------------------------------------------------------------
 
 
-def measure_verify(gigabytes: float, rounds: int) -> None:
-    """Compare verification with reading, in turns."""
-    with tempfile.TemporaryDirectory() as directory:
-        storage = arraystore.local_filesystem_storage(Path(directory) / "repository", fsync=False)
-        repository = write_cube(storage, gigabytes)
-        with running_spark() as spark:
-            workers, ratios = engine(spark), []
-            for number in range(rounds + 1):
-                reading = read_all(storage, workers)
-                started = time.perf_counter()
-                report = repository.verify("chunks", engine=workers)
-                verifying = report.counts["bytes_read"] / (time.perf_counter() - started)
-                assert report.ok
-                if number:  # the first round warms everything
-                    ratios.append(verifying / reading)
-                print(f"read {reading / 1e9:.2f} GB/s, verified {verifying / 1e9:.2f} GB/s", flush=True)
-        print(f"{gigabytes} GB: verification has {median(ratios):.2f} of the bandwidth of reading")
+@dataclass(frozen=True)
+class Bandwidths:
+    """Bytes a second of reading alone and of verification, and CPU seconds a gigabyte, by round."""
+
+    reading: list[float]
+    verifying: list[float]
+    reading_cpu: list[float]
+    verifying_cpu: list[float]
+
+    @property
+    def ratio(self) -> float:
+        """Median of the ratios within each round."""
+        return median(one / other for one, other in zip(self.verifying, self.reading, strict=True))
+
+
+def measure_verify(gigabytes: float, rounds: int, directory: Path) -> Bandwidths:
+    """Compare verification with reading, in turns, of files that are not in the page cache."""
+    found = Bandwidths([], [], [], [])
+    storage = arraystore.local_filesystem_storage(directory, fsync=False)
+    repository = write_cube(storage, gigabytes)
+    with running_spark() as spark:
+        workers = engine(spark)
+        repository.verify("chunks", engine=workers)  # warms everything but the page cache
+        for _ in range(rounds):
+            _measure(lambda: read_all(storage, workers), directory, found.reading, found.reading_cpu)
+            _measure(lambda: _verify(repository, workers), directory, found.verifying, found.verifying_cpu)
+            note(f"read {found.reading[-1] / 1e9:.2f} GB/s, verified {found.verifying[-1] / 1e9:.2f} GB/s")
+    return found
+
+
+def _measure(action: Callable[[], int], directory: Path, speeds: list[float], cpu: list[float]) -> None:
+    forget_pages(directory)
+    started, spent = time.perf_counter(), tree_cpu_seconds()
+    size = action()
+    speeds.append(size / (time.perf_counter() - started))
+    cpu.append((tree_cpu_seconds() - spent) / size * 1e9)
+
+
+def _verify(repository: arraystore.Repository, workers: SparkEngine) -> int:
+    report = repository.verify("chunks", engine=workers)
+    assert report.ok
+    return report.counts["bytes_read"]
+
+
+def forget_pages(directory: Path) -> None:
+    """Drop files from the page cache, so that they are read from the disk again."""
+    for path in directory.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())  # pages that are not written yet stay
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def write_cube(storage: Storage, gigabytes: float) -> arraystore.Repository:
@@ -113,8 +152,8 @@ class _Read:
         return sum(size for _, size in task)
 
 
-def read_all(storage: Storage, workers: SparkEngine) -> float:
-    """Return the bytes a second of tasks that read all packs."""
+def read_all(storage: Storage, workers: SparkEngine) -> int:
+    """Read all packs in tasks, and return their bytes."""
 
     async def tasks() -> AsyncIterator[list[tuple[str, int]]]:
         task: list[tuple[str, int]] = []
@@ -131,35 +170,46 @@ def read_all(storage: Storage, workers: SparkEngine) -> float:
         async with aclosing(workers.run(_Read(storage), tasks(), "reading")) as results:
             return sum([size async for size in results])
 
-    started = time.perf_counter()
-    return run(read()) / (time.perf_counter() - started)
+    return run(read())
 
 
 # -- clones -----------------------------------------------------------------------------------------------------
 
 
-def measure_clone(objects: int) -> None:
+@dataclass(frozen=True)
+class CloneFigures:
+    """What a driver did that was killed half-way, and the one after it."""
+
+    killed_at: int
+    """Objects at the target when the first driver was killed."""
+    objects: int
+    skipped: int
+    seconds: float
+    requests: int
+    peak: int
+    """Peak resident set of the Python process of the driver, in bytes."""
+
+
+def measure_clone(objects: int) -> CloneFigures:
     """Clone a repository between two servers, kill the driver half-way, and clone again."""
     with ExitStack() as stack:
         directories = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2)]
         servers = [stack.enter_context(running_server(directory)) for directory in directories]
-        os.environ |= {
-            "AWS_ACCESS_KEY_ID": "benchmark",
-            "AWS_SECRET_ACCESS_KEY": "benchmark",
-            "AWS_REGION": "us-east-1",
-        }
+        keys = {"AWS_ACCESS_KEY_ID": "benchmark", "AWS_SECRET_ACCESS_KEY": "benchmark", "AWS_REGION": "us-east-1"}
+        os.environ |= keys
         places = [server.endpoint_url for server in servers]
         source, target = map(bucket, places)
         write_objects(source, objects)
         command = [sys.executable, "-m", "benchmarks.cluster_maintenance", "_clone", "--places", *places]
-        first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        while count(target) < objects // 2:
-            assert first.poll() is None, "the clone ended before it could be killed"
-            time.sleep(1)
-        first.send_signal(signal.SIGKILL)
-        first.wait()
-        print(f"killed with {count(target):,} objects at the target", flush=True)
-        subprocess.run(command, check=True)
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as first:
+            while count(target) < objects // 2:
+                assert first.poll() is None, "the clone ended before it could be killed"
+                time.sleep(0.2)
+            first.send_signal(signal.SIGKILL)
+        there = count(target)
+        note(f"killed with {there:,} objects at the target")
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        return CloneFigures(there, **json.loads(done.stdout.splitlines()[-1]))
 
 
 def bucket(endpoint: str) -> Storage:
@@ -180,7 +230,7 @@ def write_objects(storage: Storage, objects: int) -> None:
 
     started = time.perf_counter()
     run(for_each(range(objects), put, 32))
-    print(f"{objects:,} objects written in {time.perf_counter() - started:.0f} s", flush=True)
+    note(f"{objects:,} objects written in {time.perf_counter() - started:.0f} s")
 
 
 def count(storage: Storage) -> int:
@@ -198,15 +248,13 @@ def clone(source: str, target: str) -> None:
         started = time.perf_counter()
         report = clone_repository(bucket(source), bucket(target), engine=engine(spark))
         seconds = time.perf_counter() - started
-    print(
-        f"{report.objects:,} objects copied and {report.skipped:,} skipped in {seconds:.0f} s, "
-        f"{report.requests / seconds:,.0f} requests a second; {peak()}"
-    )
+    figures = {"objects": report.objects, "skipped": report.skipped, "requests": report.requests}
+    print(json.dumps(figures | {"seconds": seconds, "peak": peak()}))
 
 
-def peak() -> str:
-    """Return the peak memory of this process, without Java's."""
-    return f"driver's Python {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB at its peak"
+def peak() -> int:
+    """Return the peak resident set of this process, without Java's, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 # -- the driver alone -------------------------------------------------------------------------------------------
@@ -236,8 +284,8 @@ class _Forged(arraystore.MemoryStorage):
         """Forget it."""
 
 
-def measure_driver(objects: int) -> None:
-    """Copy objects that are forged on the workers, so that only the driver has work to do."""
+def measure_driver(objects: int) -> tuple[float, int]:
+    """Copy objects that are forged on the workers, so that only the driver has work to do; return seconds and bytes."""
     source = _Forged(objects)
 
     async def listed() -> AsyncIterator[ObjectInfo]:
@@ -246,10 +294,10 @@ def measure_driver(objects: int) -> None:
                 yield info
 
     with running_spark() as spark:
-        before, counter, started = peak(), CopyCounter(), time.perf_counter()
+        counter, started = CopyCounter(), time.perf_counter()
         run(copy_remotely(engine(spark), source, _Forged(0), listed(), counter, checked=False))
-        seconds = time.perf_counter() - started
-    print(f"{counter.objects:,} objects in {seconds:.0f} s; {peak()}, before: {before}")
+        assert counter.objects == objects
+        return time.perf_counter() - started, peak()
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python -m benchmarks.rechunking --gigabytes 4
 
-Each round copies the array with `transform_chunks` and rechunks it with the same memory, in turns, and compares the
-result with the source.  The memory is the peak resident set of the Python workers.
+Each round copies the array with `transform_chunks`, rechunks it, and copies the result, with the same memory, and the
+result is compared with the source.  The memory is the peak resident set of the Python workers.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import argparse
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,10 +25,13 @@ import numpy.typing as npt
 import zarr
 
 import arraystore
-from arraystore.spark import engine, write_regions
-from arraystore.transforms import rechunk, transform_chunks
+from arraystore.spark import SparkEngine, engine, write_regions
+from arraystore.transforms import RechunkPlan, rechunk, transform_chunks
+from benchmarks.process_cpu import tree_cpu_seconds
 from benchmarks.spark_cluster import running_spark
+from benchmarks.timing import note
 
+COPY, RECHUNK, COPY_BACK = "copy the maps", "rechunk them", "copy the series"
 SIDE = 512
 SERIES = {"t": -1, "y": 32, "x": 32}
 
@@ -71,35 +76,60 @@ def watched_workers() -> Iterator[dict[str, int]]:
         thread.join()
 
 
-def measure(gigabytes: float, memory: int, rounds: int, place: str) -> None:
-    """Copy and rechunk in turns, and print seconds, their ratio, and the memory of workers."""
+@dataclass(frozen=True)
+class Figures:
+    """Seconds of a copy of the maps, of the rechunking, and of a copy of the series, by round, and CPU seconds too."""
+
+    plan: RechunkPlan
+    seconds: dict[str, list[float]]
+    cpu_seconds: dict[str, list[float]]
+    peak: int
+    """Peak resident set of a Python worker, in bytes."""
+
+    def ratio(self, figures: dict[str, list[float]], under: str = COPY) -> float:
+        """Return the median of the ratios of rechunking and a copy within each round."""
+        return median(one / other for one, other in zip(figures[RECHUNK], figures[under], strict=True))
+
+
+def measure(gigabytes: float, memory: int, rounds: int, place: str) -> Figures:
+    """Copy and rechunk in turns, and compare the result with the source."""
     repo = arraystore.Repository.create(arraystore.local_filesystem_storage(place))
-    ratios = []
+    seconds: dict[str, list[float]] = {name: [] for name in (COPY, RECHUNK, COPY_BACK)}
+    cpu: dict[str, list[float]] = {name: [] for name in seconds}
+
+    def timed(name: str, action: Callable[[], Any]) -> Any:
+        began, spent = time.perf_counter(), tree_cpu_seconds()
+        result = action()
+        seconds[name].append(time.perf_counter() - began)
+        cpu[name].append(tree_cpu_seconds() - spent)
+        note(f"{name}: {seconds[name][-1]:.1f} s, {cpu[name][-1]:.1f} s of CPU")
+        return result
+
     with running_spark() as spark, watched_workers() as peaks:
         workers = engine(spark)
         session = repo.writable_session("main")
         zarr.create_array(
-            session.store, name="maps", shape=(int(gigabytes * 1024), SIDE, SIDE), chunks=(1, SIDE, SIDE), dtype="f4",
-            fill_value=np.nan, dimension_names=("t", "y", "x"),
+            session.store, name="maps", shape=(max(1, int(gigabytes * 1024)), SIDE, SIDE), chunks=(1, SIDE, SIDE),
+            dtype="f4", fill_value=np.nan, dimension_names=("t", "y", "x"),
         )  # fmt: skip
         write_regions(session, "maps", None, make_maps, spark=spark)
         session.commit("maps")
+        rechunked = partial(rechunk, repo, "maps", SERIES, engine=workers, memory=memory)
         for number in range(rounds):
-            session = repo.writable_session("main")
-            source = zarr.open_array(session.store, path="maps")
-            zarr.from_array(session.store, data=source, name=f"copy{number}", write_data=False)
-            began = time.perf_counter()
-            transform_chunks(session, "maps", f"copy{number}", copied, engine=workers, memory=memory)
-            session.commit("a copy")
-            copying = time.perf_counter() - began
-            report = rechunk(repo, "maps", SERIES, target=f"series{number}", engine=workers, memory=memory)
-            if not number:
-                print(report.plan)
-            ratios.append(report.seconds / copying)
-            peak = max(peaks.values(), default=0) >> 20
-            print(f"copy {copying:.1f} s, rechunk {report.seconds:.1f} s: {ratios[-1]:.2f} times; workers {peak} MiB")
+            series = f"series{number}"
+            timed(COPY, partial(copy_array, repo, "maps", f"maps{number}", workers, memory))
+            report = timed(RECHUNK, partial(rechunked, target=series))
+            timed(COPY_BACK, partial(copy_array, repo, series, f"again{number}", workers, memory))
     check(repo)
-    print(f"{median(ratios):.2f} times the duration of a copy (the bar is 1.5), workers {peak} MiB (the bar is 1 GiB)")
+    return Figures(report.plan, seconds, cpu, max(peaks.values(), default=0))
+
+
+def copy_array(repo: arraystore.Repository, source: str, target: str, workers: SparkEngine, memory: int) -> None:
+    """Copy an array with its chunks."""
+    session = repo.writable_session("main")
+    zarr.from_array(session.store, data=zarr.open_array(session.store, path=source), name=target, write_data=False)
+    transform_chunks(session, source, target, copied, engine=workers, memory=memory)
+    session.commit("a copy")
 
 
 def check(repo: arraystore.Repository) -> None:
@@ -118,7 +148,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        measure(options.gigabytes, options.memory << 20, options.rounds, str(Path(directory) / "repository"))
+        found = measure(options.gigabytes, options.memory << 20, options.rounds, str(Path(directory) / "repository"))
+    print(found.plan)
+    print(
+        f"{found.ratio(found.seconds):.2f} times the duration of a copy of the maps, "
+        f"{found.ratio(found.cpu_seconds):.2f} times its CPU seconds, and "
+        f"{found.ratio(found.cpu_seconds, COPY_BACK):.2f} times those of a copy of the series; "
+        f"workers {found.peak >> 20} MiB"
+    )
 
 
 if __name__ == "__main__":

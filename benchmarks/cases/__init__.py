@@ -20,7 +20,9 @@ from benchmarks.cases import (
     scale,
     spark_changes,
     spark_frames,
+    spark_maintenance,
     spark_objects,
+    spark_rechunk,
     spark_regions,
     spark_rows,
     switching,
@@ -54,6 +56,9 @@ CASES: dict[str, Callable[[Setup], CaseResult]] = {
     "spark-regions": spark_regions.run,
     "spark-changes": spark_changes.run,
     "spark-objects": spark_objects.run,
+    "spark-rechunk": spark_rechunk.run,
+    "spark-verify": spark_maintenance.run_verify,
+    "spark-clone": spark_maintenance.run_clone,
 }
 
 ON_REQUEST = frozenset({"many-virtual"})
@@ -77,5 +82,8 @@ NEED_LOCAL = frozenset(
         "spark-regions",
         "spark-changes",
         "spark-objects",
+        "spark-rechunk",
+        "spark-verify",
+        "spark-clone",
     }
 )
