@@ -6,7 +6,7 @@ import { fill, h, later } from "./dom.js";
 import { bytes, count, name, plural, shape } from "./format.js";
 import { fact } from "./history.js";
 import { link, note, replace } from "./router.js";
-import { resolve } from "./state.js";
+import { firstArray, resolve } from "./state.js";
 import { timeline } from "./timeline.js";
 import { valuePanel } from "./values.js";
 import { VirtualList } from "./virtual.js";
@@ -30,18 +30,6 @@ function pathOf(place, tree) {
   const path = place.query.get("path");
   if (path !== null) return path.replace(/^\//, "");
   return firstArray(tree);
-}
-
-// The array that most likely is what people come for: the one with most dimensions, then items.
-function firstArray(tree) {
-  let best = null;
-  let most = -1;
-  for (const row of tree.rows) {
-    if (row.kind !== "array" || !row.shape) continue;
-    const weight = row.shape.length * 1e6 + Math.log1p(row.shape.reduce((size, side) => size * side, 1));
-    if (weight > most) [best, most] = [row.path, weight];
-  }
-  return best ?? "";
 }
 
 class DataPage {

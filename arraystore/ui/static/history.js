@@ -5,7 +5,7 @@ import { CATEGORIES } from "./colours.js";
 import { colour, fill, h, later, sized } from "./dom.js";
 import { ago, count, plural, short, when } from "./format.js";
 import { link, note } from "./router.js";
-import { chain, newestHistory, overview, prepareTree, wholeHistory } from "./state.js";
+import { chain, newestHistory, overview, prepareData, wholeHistory } from "./state.js";
 import { VirtualList } from "./virtual.js";
 
 const ROW = 36;
@@ -20,7 +20,7 @@ export async function historyView(root, place, signal, paint) {
   view.list.render();
   view.select(place.query.get("id") || first.ids[0]);
   const whole = first.complete ? Promise.resolve() : wholeHistory().then((all) => !signal.aborted && view.take(all)).catch((error) => view.tell(error.message));
-  whole.then(() => setTimeout(() => prepareTree("branch:main"), 200));
+  whole.then(() => setTimeout(() => prepareData("branch:main"), 200));
   return (next) => {
     if (next.view !== "history") return false;
     const id = next.query.get("id");

@@ -33,12 +33,29 @@ export async function wholeHistory() {
   return allPromise;
 }
 
-// Asks for the tree of the snapshot that most people go to next, while they look at something else: it takes no request
-// to the storage beyond those for the snapshot.
-export async function prepareTree(at) {
+// The array that most likely is what people come for: the one with most dimensions, then items.
+export function firstArray(tree) {
+  let best = null;
+  let most = -1;
+  for (const row of tree.rows) {
+    if (row.kind !== "array" || !row.shape) continue;
+    const weight = row.shape.length * 1e6 + Math.log1p(row.shape.reduce((size, side) => size * side, 1));
+    if (weight > most) [best, most] = [row.path, weight];
+  }
+  return best ?? "";
+}
+
+const FEW_MANIFESTS = 16;
+
+// Asks for what most people go to next, while they look at something else: the tree, and the map of its first array
+// where that takes few requests.
+export async function prepareData(at) {
   if (report !== null) return;
   try {
-    await get("tree", { at: await resolve(at) }, undefined, true);
+    const id = await resolve(at);
+    const path = firstArray(await get("tree", { at: id }, undefined, true));
+    const node = path && await get("node", { at: id, path }, undefined, true);
+    if (node && node.layers <= FEW_MANIFESTS) await get("chunks", { at: id, path, axes: "", index: "" }, undefined, true);
   } catch { /* whoever goes there is told */ }
 }
 

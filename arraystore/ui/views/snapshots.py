@@ -18,7 +18,7 @@ from arraystore.ui.views.overview import branch_tips
 
 __all__ = ["array_at", "load_session", "node_at"]
 
-_KEPT = 8
+_KEPT = 12
 """Sessions of one repository in memory: enough to go back and forth between two snapshots and their parents."""
 
 _LONGEST_NAME = 1_024
