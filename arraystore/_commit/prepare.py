@@ -58,12 +58,19 @@ class _Attachments:
 
     def __init__(self, note: bytes) -> None:
         self.note: list[bytes] = [note] if len(note) > MAX_NOTE_IN_BODY else []
+        self.parts: list[bytes] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop all parts but the note."""
         self.parts = list(self.note)
+        self._size = sum(map(len, self.parts))
 
     def add(self, part: bytes) -> int | None:
         """Attach bytes and return their number; None if there is no room."""
-        if sum(map(len, self.parts)) + len(part) > MAX_ATTACHED:
+        if self._size + len(part) > MAX_ATTACHED:
             return None
+        self._size += len(part)
         self.parts.append(part)
         return len(self.parts) - 1
 
@@ -187,18 +194,20 @@ class Placing:
 
     def add_again(self, change: ChunkChange, encoded: bytes | None) -> None:
         """Add a change of chunks; its manifest is None where it has an object already."""
-        layer = change.layer
-        if encoded is not None:
-            layer = replace(layer, inline=None, attachment=None)
-            if len(encoded) <= MAX_MANIFEST_IN_BODY:
-                layer = replace(layer, inline=encoded)
-                change = replace(change, presence=None)
-            elif (number := self.attachments.add(encoded)) is not None:
-                at = Attachment(_UNKNOWN_RECORD.branch, _UNKNOWN_RECORD.sequence, number)
-                layer = replace(layer, attachment=at)
-            else:
-                self.uploads.append((layer.key, bind_object(layer.key, encoded)))
-        self.chunks.append(replace(change, layer=layer))
+        layer = change.layer if encoded is None else self._placed(change.layer, encoded)
+        presence = None if encoded is not None and layer.inline is not None else change.presence
+        self.chunks.append(ChunkChange(change.node, layer, presence, change.appended))
+
+    def _placed(self, layer: Layer, encoded: bytes) -> Layer:
+        """Return a layer with the place that was found for its manifest."""
+        if len(encoded) <= MAX_MANIFEST_IN_BODY:
+            return replace(layer, inline=encoded, attachment=None)
+        number = self.attachments.add(encoded)
+        if number is None:
+            self.uploads.append((layer.key, bind_object(layer.key, encoded)))
+            return replace(layer, inline=None, attachment=None)
+        at = Attachment(_UNKNOWN_RECORD.branch, _UNKNOWN_RECORD.sequence, number)
+        return replace(layer, inline=None, attachment=at)
 
     async def finish(self, storage: Storage, nodes: Sequence[NodeChange], isolation: int) -> Prepared:
         """Place the log, upload what has to be, and return the transaction."""
@@ -243,5 +252,5 @@ def _detached(log: TransactionLog, attachments: _Attachments) -> tuple[Transacti
             continue
         uploads.append((chunk.layer.key, bind_object(chunk.layer.key, attachments.parts[at.index])))
         chunks.append(replace(chunk, layer=replace(chunk.layer, attachment=None)))
-    attachments.parts = list(attachments.note)
+    attachments.clear()
     return replace(log, chunks=tuple(chunks)), uploads

@@ -177,20 +177,32 @@ def stretches_to_manifests(
     stretches: Callable[[], Iterable[References]], limit: int = REFERENCES_PER_MANIFEST
 ) -> Iterator[Manifest]:
     """Split a set that comes in stretches, in row-major order and with the same tables, as `to_manifests` does."""
-    boxes = [(len(part), bounding_box(part.coords)) for part in stretches() if len(part)]
-    if not boxes:
+    few = _at_most(limit, stretches())
+    if few is not None:
+        if len(few):
+            yield from _split_by_inline_bytes(few)
         return
-    several = sum(count for count, _ in boxes) > limit
-    shape = np.array(tile_shape(hull_of([box for _, box in boxes]).high, limit), dtype=np.int64)
+    hull = hull_of([bounding_box(part.coords) for part in stretches() if len(part)])
+    shape = np.array(tile_shape(hull.high, limit), dtype=np.int64)
     rest: References | None = None
     for part in stretches():
         if not len(part):
             continue
         rest = part if rest is None else rest.followed_by(part)
-        if several and len(rest) > limit:
+        if len(rest) > limit:
             rest = yield from _full_manifests(rest, shape, limit)
     if rest is not None:
         yield from _split_by_inline_bytes(rest)
+
+
+def _at_most(limit: int, stretches: Iterable[References]) -> References | None:
+    """Return all references of a set that fits into one manifest; None if there are more."""
+    few: References | None = None
+    for part in stretches:
+        few = part if few is None else few.followed_by(part)
+        if len(few) > limit:
+            return None
+    return References.none(0) if few is None else few
 
 
 def _full_manifests(references: References, shape: Int64s, limit: int) -> Generator[Manifest, None, References]:
@@ -232,7 +244,7 @@ def _manifest(references: References, box: Box) -> Manifest:
     source = references.source
     native = (source >= 0) & (source < VIRTUAL)
     virtual = source >= VIRTUAL
-    used_packs, pack_of = np.unique(source[native], return_inverse=True)
+    used_packs, pack_of = _used_packs(len(references.packs), source[native])
     used_locations, location_of = _used_locations(references.locations, source[virtual] - VIRTUAL)
     compact = np.empty(len(source), dtype=np.int64)
     compact[native] = pack_of
@@ -256,8 +268,17 @@ def _manifest(references: References, box: Box) -> Manifest:
     )
 
 
+def _used_packs(count: int, used: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the distinct packs of references, and the index of the pack of each; nothing needs to be sorted."""
+    present = np.zeros(count, dtype=bool)
+    present[used] = True
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[used]
+
+
 def _used_locations(table: Locations, used: Int64s) -> tuple[Int64s, Int64s]:
     """Return the distinct locations of references, and the index of the location of each."""
+    if not len(used):
+        return used, used
     needed, inverse = np.unique(used, return_inverse=True)
     firsts = table.select(needed).first_equal() if len(needed) else needed
     kept, of_needed = np.unique(firsts, return_inverse=True)
