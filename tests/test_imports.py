@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import arraystore
-from arraystore import _public, storage
+from arraystore import storage
 from arraystore._runtime import lazy_module, lazy_names
 from tests.test_floors import ROOT, imported_by, modules_of
 
@@ -44,7 +44,6 @@ _format.snapshot _format.transaction _format.types _format.wire _format.zarr_cha
 _log.backoff _log.branch_entries _log.branch_log _log.chain _log.conditional_put _log.footprint _log.loading
 _log.presence _log.record_cache _log.repository_log _log.spans _log.state _log.status
 _maintenance.due
-_public
 _repository.base _repository.creation _repository.methods.history _repository.methods.maintenance
 _repository.methods.refs _repository.methods.settings _repository.repository
 _runtime.concurrency _runtime.progress _runtime.values
@@ -171,7 +170,7 @@ def test_lazy_modules_are_made_only_where_they_are_shown() -> None:
     assert calls == shown
 
 
-@pytest.mark.parametrize("package", [_public, storage], ids=["arraystore", "arraystore.storage"])
+@pytest.mark.parametrize("package", [arraystore, storage], ids=["arraystore", "arraystore.storage"])
 def test_each_public_name_is_found_where_type_checkers_are_shown_it(package: object) -> None:
     name = package.__name__  # type: ignore[attr-defined]
     (body, _), *_ = _blocks(name)

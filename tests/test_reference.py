@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from arraystore import Repository, _public, distributed, errors, storage
+import arraystore
+from arraystore import Repository, distributed, errors, storage
 
 PAGES = Path(__file__).parents[1] / "docs" / "api"
 ENTRIES = {
@@ -18,7 +19,7 @@ ENTRIES = {
 WHOLE_MODULES = (distributed, errors, storage)
 
 
-@pytest.mark.parametrize("name", _public.__all__)
+@pytest.mark.parametrize("name", arraystore.__all__)
 def test_every_public_name_has_an_entry(name: str) -> None:
     shown_with_module = any(name in module.__all__ and module.__name__ in ENTRIES for module in WHOLE_MODULES)
     assert f"arraystore.{name}" in ENTRIES or shown_with_module

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from arraystore import _public
+import arraystore
 
 MODULES = ("arraystore.copying", "arraystore.distributed", "arraystore.storage")
 ALONE = {"ForkSession.parts_async": "pickle is its twin"}
@@ -17,8 +17,8 @@ ALONE = {"ForkSession.parts_async": "pickle is its twin"}
 
 def public_holders() -> Iterator[tuple[str, Any]]:
     """Yield what may have twins: public classes, and public modules with functions."""
-    for name in _public.__all__:
-        if inspect.isclass(found := getattr(_public, name)):
+    for name in arraystore.__all__:
+        if inspect.isclass(found := getattr(arraystore, name)):
             yield name, found
     for name in MODULES:
         yield name, importlib.import_module(name)
