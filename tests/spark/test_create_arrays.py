@@ -150,6 +150,17 @@ def test_no_rows_make_nothing(spark: SparkSession, repo: ars.Repository) -> None
     assert (report.rows, report.created, session.has_uncommitted_changes) == (0, (), False)
 
 
+@pytest.mark.parametrize(("place", "coords"), [("CAST(NULL AS INT)", "label"), ("NULL", "index"), ("-5", "index")])
+def test_rows_that_all_lack_a_place_are_refused_and_not_lost(
+    spark: SparkSession, repo: ars.Repository, place: str, coords: Any
+) -> None:
+    df = spark.range(2).selectExpr(f"CAST({place} AS INT) AS x", "CAST(id AS FLOAT) AS v")
+    session = repo.writable_session("main")
+    with pytest.raises(InvalidInputError, match="no row has a place along dimension 'x' of the new arrays"):
+        write_dataframe(df, session, "v", dims=["x"], coords=coords, value="v", create=True)
+    assert not session.has_uncommitted_changes
+
+
 @pytest.mark.parametrize("before", [False, True])
 def test_a_write_that_fails_leaves_nothing_behind(spark: SparkSession, repo: ars.Repository, before: bool) -> None:
     session = repo.writable_session("main")

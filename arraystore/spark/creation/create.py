@@ -222,6 +222,21 @@ def find_coordinates(
     return {} if empty else made
 
 
+def lack_labels(missing: MissingArrays, coordinates: Mapping[str, NewCoordinate | int]) -> bool:
+    """Tell whether nothing was found of which a dimension could be made."""
+    return coordinates.keys() | missing.sizes.keys() < missing.dims.keys()
+
+
+def no_place_error(missing: MissingArrays) -> InvalidInputError:
+    """Return the error for rows of which none has a place along some dimension: they must not be lost as if none."""
+    names = ", ".join(repr(name) for name in missing.dims if name not in missing.sizes)
+    columns = ", ".join(repr(column) for name, column in missing.dims.items() if name not in missing.sizes)
+    return InvalidInputError(
+        f"no row has a place along dimension {names} of the new arrays: all values of column {columns} (or of one of "
+        "them) are null or negative. Nothing was written"
+    )
+
+
 def _check_column(schema: StructType, dimension: str, column: str, how: str) -> None:
     kind = column_kind(schema, column, f"dimension {dimension!r}")
     if how == "index" and kind not in INTEGERS:
@@ -348,7 +363,9 @@ def create_missing(
         return distinct_labels(df, labelled, indexed, most)
 
     coordinates = find_coordinates(missing, df.schema, choice, find_labels)
-    if coordinates.keys() | missing.sizes.keys() < missing.dims.keys():
+    if lack_labels(missing, coordinates):
+        if not df.isEmpty():
+            raise no_place_error(missing)
         yield None
         return
     with created(session, missing, choice, coordinates, append_dim) as made:

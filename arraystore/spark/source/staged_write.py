@@ -7,14 +7,24 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from arraystore._session.handoff import SessionHandoff, hand_off
 from arraystore._session.rearrange import DELETE
 from arraystore._session.session import Session
-from arraystore.spark.creation.create import MissingArrays, created, find_coordinates, find_missing, reserved_values
+from arraystore.spark.creation.create import (
+    MissingArrays,
+    created,
+    find_coordinates,
+    find_missing,
+    lack_labels,
+    no_place_error,
+    reserved_values,
+)
 from arraystore.spark.creation.new_arrays import MOST_LABELS
 from arraystore.spark.fork_job import Attempt, Outcome, pickle_new_fork
+from arraystore.spark.reading.arrow_columns import arrow_schema
 from arraystore.spark.source.messages import message_of
 from arraystore.spark.source.options import WriteOptions
 from arraystore.spark.source.staged_rows import StagedRows, StageRows
@@ -25,7 +35,6 @@ from arraystore.spark.writing.target_arrays import Target, find_targets
 from arraystore.spark.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 _BUDGET = 256 << 20
@@ -54,12 +63,13 @@ class StagedWrite:
         staged = StagedRows.of(session.context, [outcome.report for outcome in outcomes])
         found = staged.find_labels(*self.scanned, _most(self.options)) if staged.rows else {}
         with ExitStack() as stack:
-            if not staged.rows or not self._make(session, stack, found):
+            if not staged.rows:
                 self._empty(session)
                 return self.options.message or "write no rows from Spark", {
                     "spark.rows": 0,
                     "spark.tasks": len(outcomes),
                 }
+            self._make(session, stack, found)
             plan = self._plan(session)
             rows = self._write(session, plan, staged)
         what = ", ".join("/" + path for path in plan.arrays)
@@ -73,14 +83,14 @@ class StagedWrite:
             for path in plan_of(session, self.schema, self.options).arrays:
                 session.reindex_array(path, lambda _: DELETE, vectorized=True)
 
-    def _make(self, session: Session, stack: ExitStack, found: Mapping[str, pa.Array]) -> bool:
-        """Create missing arrays and let them grow; return whether there are labels for that."""
+    def _make(self, session: Session, stack: ExitStack, found: Mapping[str, pa.Array]) -> None:
+        """Create missing arrays and let them grow."""
         options = self.options
         missing = missing_arrays(session, self.schema, options)
         if missing is not None and options.create is not None:
             coordinates = find_coordinates(missing, self.schema, options.create, lambda *_: found)
-            if coordinates.keys() | missing.sizes.keys() < missing.dims.keys():
-                return False
+            if lack_labels(missing, coordinates):
+                raise no_place_error(missing)
             stack.enter_context(created(session, missing, options.create, coordinates, options.append_dim))
         if options.append_dim is not None:
             with session.hierarchy.untracked():
@@ -88,7 +98,6 @@ class StagedWrite:
                 rows, coords = StagedLabels(self.schema, found), options.arguments.get("coords", "index")
                 growth = find_growth(rows, session, targets, options.dims, coords, options.append_dim, None)
                 stack.enter_context(grow(session, growth))
-        return True
 
     def _plan(self, session: Session) -> WritePlan:
         plan = plan_of(session, self.schema, self.options)
@@ -120,15 +129,16 @@ class StagedLabels:
 
     def labels(self, column: str) -> pa.Array:
         """Return the distinct labels of a column."""
-        return self.found[column]
+        empty = pa.array([], arrow_schema(self.schema).field(column).type)
+        return self.found.get(column, empty)  # rows whose labels are all null have none
 
     def greatest(self, column: str) -> int | None:
         """Return the greatest index of a column; None if there are no rows."""
-        return max((int(value) for value in self.found[column].to_pylist()), default=None)
+        return max((int(value) for value in self.labels(column).to_pylist()), default=None)
 
     def label_type(self, column: str) -> pa.DataType:
         """Return the type of labels."""
-        return self.found[column].type
+        return self.labels(column).type
 
 
 def prepare_staged(session: Session, options: WriteOptions, schema: StructType, overwrite: bool) -> StagedWrite | None:
