@@ -28,6 +28,11 @@ def repo(tmp_path: Path) -> Repository:
     return Repository.create(local_filesystem_storage(tmp_path, fsync=False))
 
 
+def run_task(of_driver: ArrowRowWriter, *batches: pa.RecordBatch) -> Any:
+    """Return the message of one task."""
+    return of_driver.write(iter(batches))
+
+
 def writer(repo: Repository, options: dict[str, str], *, overwrite: bool = False) -> ArrowRowWriter:
     """Return what Spark gets of a driver."""
     place = repo.storage.location.removeprefix("file://")
@@ -45,7 +50,7 @@ def rows(*days: int | None, x: int | None = None) -> pa.RecordBatch:
 
 def save(repo: Repository, *days: int, options: dict[str, str] = GROWING) -> None:
     of_driver = writer(repo, options)
-    of_driver.commit([of_driver.write(iter([rows(*days)]))])
+    of_driver.commit([run_task(of_driver, rows(*days))])
 
 
 def stored(repo: Repository) -> tuple[list[int], list[Any]]:
@@ -56,8 +61,8 @@ def stored(repo: Repository) -> tuple[list[int], list[Any]]:
 
 def test_attempts_that_do_not_count_and_a_repeated_commit_change_nothing(repo: Repository) -> None:
     of_driver = writer(repo, GROWING)
-    of_driver.write(iter([rows(1, 2, 9)]))  # a speculative attempt, which Spark drops
-    messages = [of_driver.write(iter([rows(1, 2)])), of_driver.write(iter([])), of_driver.write(iter([rows()]))]
+    run_task(of_driver, rows(1, 2, 9))  # a speculative attempt, which Spark drops
+    messages = [run_task(of_driver, rows(1, 2)), run_task(of_driver), run_task(of_driver, rows())]
     of_driver.commit(messages)
     of_driver.commit(messages)
     assert stored(repo) == ([1, 2], [10.0, 20.0])
@@ -66,7 +71,7 @@ def test_attempts_that_do_not_count_and_a_repeated_commit_change_nothing(repo: R
 
 def test_the_second_of_two_drivers_that_create_an_array_fails_whole(repo: Repository) -> None:
     first, second = writer(repo, GROWING), writer(repo, GROWING)
-    ours, theirs = [first.write(iter([rows(1)]))], [second.write(iter([rows(2)]))]
+    ours, theirs = [run_task(first, rows(1))], [run_task(second, rows(2))]
     first.commit(ours)
     with pytest.raises(RuntimeError, match="ARRAYSTORE_REBASE_FAILED"):
         second.commit(theirs)
@@ -76,7 +81,7 @@ def test_the_second_of_two_drivers_that_create_an_array_fails_whole(repo: Reposi
 def test_two_drivers_that_append_other_labels_both_commit(repo: Repository) -> None:
     save(repo, 1, 2)
     first, second = writer(repo, GROWING), writer(repo, GROWING)
-    ours, theirs = [first.write(iter([rows(3, 4)]))], [second.write(iter([rows(5, 6)]))]
+    ours, theirs = [run_task(first, rows(3, 4))], [run_task(second, rows(5, 6))]
     first.commit(ours)
     second.commit(theirs)
     assert stored(repo) == ([1, 2, 3, 4, 5, 6], [10.0, 20.0, 30.0, 40.0, 50.0, 60.0])
@@ -85,7 +90,7 @@ def test_two_drivers_that_append_other_labels_both_commit(repo: Repository) -> N
 def test_two_drivers_that_append_the_same_labels_do_not_both_commit(repo: Repository) -> None:
     save(repo, 1, 2)
     first, second = writer(repo, GROWING), writer(repo, GROWING)
-    ours, theirs = [first.write(iter([rows(3, 4)]))], [second.write(iter([rows(3, 4)]))]
+    ours, theirs = [run_task(first, rows(3, 4))], [run_task(second, rows(3, 4))]
     first.commit(ours)
     with pytest.raises(RuntimeError, match="ARRAYSTORE_REBASE_FAILED"):
         second.commit(theirs)
@@ -105,7 +110,7 @@ def test_rows_that_all_lack_a_place_in_new_arrays_are_refused_and_not_lost(
 ) -> None:
     of_driver = writer(repo, options)
     with pytest.raises(RuntimeError, match="no row has a place along dimension"):
-        of_driver.commit([of_driver.write(iter([batch]))])
+        of_driver.commit([run_task(of_driver, batch)])
     assert len(list(repo.ancestry(branch="main"))) == 1
 
 
@@ -113,14 +118,14 @@ def test_rows_without_labels_do_not_let_arrays_grow(repo: Repository) -> None:
     save(repo, 1, 2)
     of_driver = writer(repo, GROWING)
     with pytest.raises(RuntimeError, match="2 have no value in the dimension column 'day'"):
-        of_driver.commit([of_driver.write(iter([rows(None)]))])
+        of_driver.commit([run_task(of_driver, rows(None))])
     assert stored(repo) == ([1, 2], [10.0, 20.0])
 
 
 def test_a_replaced_region_is_replaced_once_and_by_one_driver(repo: Repository) -> None:
     save(repo, 1, 2, 3, 4)
     first, second = writer(repo, REGION, overwrite=True), writer(repo, REGION, overwrite=True)
-    ours, theirs = [first.write(iter([rows(1)]))], [second.write(iter([rows(2)]))]
+    ours, theirs = [run_task(first, rows(1))], [run_task(second, rows(2))]
     save(repo, 5, 6)  # what others append meanwhile stays
     first.commit(ours)
     first.commit(ours)
