@@ -86,7 +86,8 @@ class Diff:
             return NotImplemented
         mine, theirs = dict(vars(self)), dict(vars(other))
         chunks, others = mine.pop("updated_chunks"), theirs.pop("updated_chunks")
-        del mine["chunk_grids"], theirs["chunk_grids"]
+        for compared in (mine, theirs):
+            compared.pop("chunk_grids", None)
         same = chunks.keys() == others.keys() and all(np.array_equal(chunks[k], others[k]) for k in chunks)
         return bool(mine == theirs and same)
 

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from arraystore._runtime.extras import how_to_install
+from arraystore._runtime.formatting import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,10 +70,10 @@ def rich_bar(title: str, console: Console | None = None, *, transient: bool = Fa
 
 
 def _read(report: tuple[Any, ...]) -> tuple[str, float, float | None]:
-    """Return stage, count done and total (None if unknown) of a report."""
+    """Return stage, which may be a name from a repository, count done and total (None if unknown) of a report."""
     stage = ""
     if isinstance(report[0], str):
-        stage, report = report[0], report[1:]
+        stage, report = printable(report[0]), report[1:]
     elif not isinstance(report[0], int | float):
-        return report[0].stage, report[0].objects, None
+        return printable(report[0].stage), report[0].objects, None
     return stage, report[0], report[1] if len(report) > 1 else None

@@ -157,17 +157,17 @@ def ingest(
         sources, storage, group=group, branch=branch, append_dim=append_dim, chunks=chunks, tasks=tasks, skip=skip,
         source_group=source_group, master=master,
     )  # fmt: skip
-    report = callback_of(progress)
-    return carry_out(prepared, message=message, spark=spark, master=master, progress=report)
+    return carry_out(prepared, message=message, spark=spark, master=master, progress=progress)
 
 
+@shows_progress("Writing")
 def carry_out(
     prepared: PreparedIngest,
     *,
     message: str | None = None,
     spark: SparkSession | None = None,
     master: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> IngestReport:
     """Carry out a plan."""
     plan = prepared.plan
@@ -181,7 +181,8 @@ def carry_out(
     text = message or _default_message(plan)
     retried = 0
     if plan.tasks and spark is not None:
-        outcomes = run_tasks(spark, session, plan.tasks, RegionTransfer.of(plan), description=text, progress=progress)
+        work, report = RegionTransfer.of(plan), callback_of(progress)
+        outcomes = run_tasks(spark, session, plan.tasks, work, description=text, progress=report)
         merge_outcomes(session, outcomes)
         retried = sum(outcome.attempt > 0 for outcome in outcomes)
     snapshot = session.commit(text, metadata=_metadata(plan), rebase_with=ConflictDetector())

@@ -81,11 +81,14 @@ class Storage(abc.ABC):
         """URL of the storage, without secrets; equal locations hold the same objects."""
 
     def _repr_html_(self) -> str:
-        from arraystore._runtime.display import View
+        from arraystore._runtime.display import View, view_or_reason
         from arraystore._runtime.redaction import redact
 
-        facts = ("location", redact(self.location)), ("shared by processes", "yes" if self.shared else "no")
-        return View(type(self).__name__, facts).to_html()
+        def view() -> View:
+            facts = ("location", redact(self.location)), ("shared by processes", "yes" if self.shared else "no")
+            return View(type(self).__name__, facts)
+
+        return view_or_reason(type(self).__name__, view).to_html()
 
     @abc.abstractmethod
     async def get(self, key: str) -> BytesLike:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import io
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
@@ -18,8 +20,9 @@ import arraystore
 from arraystore import Repository, in_memory_storage
 from arraystore._runtime import progress_bars
 from arraystore._runtime.progress import shows_progress
-from arraystore.copying import CopyProgress, clone_repository
+from arraystore.copying import CopyProgress, clone_repository, copy_branch, export_zarr, import_zarr
 from arraystore.errors import InvalidInputError
+from arraystore.transforms import rechunk, reduce_array, transform_chunks
 
 
 class Bar:
@@ -61,7 +64,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[Bar]:
 def repository() -> Repository:
     repo = Repository.create(in_memory_storage())
     session = repo.writable_session("main")
-    zarr.create_array(session.store, name="a", shape=8, chunks=4, dtype="i4")[:] = np.arange(8)
+    zarr.create_array(session.store, name="a", shape=8, chunks=4, dtype="i4", dimension_names="x")[:] = np.arange(8)
     session.commit("two chunks")
     return repo
 
@@ -82,6 +85,54 @@ def test_copies_show_stages_and_counts(bars: list[Bar], tmp_path: Path) -> None:
     (bar,) = bars
     assert bar.n == report.objects
     assert {"Cloning: chunks", "Cloning: refs"} & set(bar.shown)
+
+
+def test_imports_exports_and_transforms_show_a_bar_each(bars: list[Bar], tmp_path: Path) -> None:
+    repo = repository()
+    export_zarr(repo, str(tmp_path / "plain.zarr"), branch="main", progress=True)
+    import_zarr(str(tmp_path / "plain.zarr"), repo, group="again", progress=True)
+    copy_branch(repo, in_memory_storage(), branch="main", progress=True)
+    session = repo.writable_session("main")
+    reduce_array(session, "a", "total", "sum", progress=True)
+    transform_chunks(session, "a", "a", np.negative, progress=True)
+    rechunk(repo, "a", {"x": 2}, progress=True)
+    titles = [bar.shown[0] for bar in bars]
+    assert titles == ["Exporting", "Importing", "Copying", "Reducing", "Transforming", "Rechunking"]
+    assert all(bar.closed and bar.n > 0 for bar in bars)
+
+
+def public_functions() -> dict[str, Callable[..., Any]]:
+    """Return the public functions, and methods of repositories, that report progress."""
+    functions: dict[str, Callable[..., Any]] = {}
+    for place in ("copying", "ingest", "spark", "transforms", "virtual"):
+        module = import_module(f"arraystore.{place}")
+        functions |= {f"{place}.{name}": getattr(module, name) for name in module.__all__}
+    functions |= {name: getattr(Repository, name) for name in dir(Repository) if not name.startswith("_")}
+    found = {name: each for name, each in functions.items() if inspect.isroutine(each)}
+    return {name: each for name, each in found.items() if "progress" in inspect.signature(each).parameters}
+
+
+def test_all_that_reports_progress_can_show_a_bar() -> None:
+    functions = public_functions()
+    expected = {
+        "copying.import_icechunk",
+        "ingest.ingest",
+        "spark.write_regions",
+        "virtual.virtualize",
+        "compact_async",
+    }
+    assert {*expected, "spark.write_dataframe", "transforms.build_pyramid"} <= set(functions)
+    for name, function in functions.items():
+        parameter = inspect.signature(function).parameters["progress"]
+        assert parameter.annotation == "Progress | bool | None", name
+        assert parameter.kind == parameter.KEYWORD_ONLY, name
+        assert getattr(function, "__wrapped__", None) is not None, name
+
+
+def test_names_of_a_repository_do_not_steer_the_terminal(bars: list[Bar]) -> None:
+    with progress_bars.open_bar("Copying") as update:
+        update("branch \x1b[31m\r\u202e", 0, 4)
+    assert bars[0].shown[-1] == "Copying: branch \ufffd[31m\ufffd\ufffd"
 
 
 async def test_the_asynchronous_twin_shows_one_bar(bars: list[Bar]) -> None:

@@ -6,7 +6,8 @@ import os
 import pickle
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -532,6 +533,21 @@ def test_progress_never_goes_back_and_ends_at_the_end(spark: SparkSession, repo:
     assert {total for _done, total in told} == {8}
     assert told[-1] == (8, 8)
     assert len(told) > 2  # meanwhile, too
+
+
+def test_progress_true_shows_a_bar_of_tasks(spark: SparkSession, repo: Repository, monkeypatch: pytest.MonkeyPatch):
+    told: list[tuple[Any, ...]] = []
+
+    @contextmanager
+    def bar(title: str) -> Iterator[Callable[..., None]]:
+        told.append((title,))
+        yield lambda *report: told.append(report)
+
+    monkeypatch.setattr("arraystore._runtime.progress_bars.open_bar", bar)
+    session = repo.writable_session("main")
+    regions = chunk_regions(zarr.open_array(session.store, path="a"), max_bytes=1)
+    write_regions(session, "a", regions, lambda region: WANTED[region], tasks=2, progress=True)
+    assert (told[0], told[-1]) == (("Writing",), (2, 2))
 
 
 def test_spark_must_run(repo: Repository, monkeypatch: pytest.MonkeyPatch):
