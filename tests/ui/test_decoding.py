@@ -141,6 +141,12 @@ def test_a_decoder_survives_what_it_cannot_decode(decoder: Decoder) -> None:
     assert read(decoder, zstandard.ZstdCompressor().compress(NUMBERS.tobytes())).tolist() == [2, 3, 4]
 
 
+def test_nobody_waits_for_a_busy_decoder_for_long(decoder: Decoder) -> None:
+    decoder.seconds = 0.01
+    with decoder._lock, pytest.raises(TooLargeError, match="look again later"):
+        read(decoder, b"")
+
+
 def test_a_decoder_gets_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     assert "secret" not in _environment().values()

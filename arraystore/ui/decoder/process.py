@@ -66,8 +66,12 @@ class Decoder:
             "keys": list(chunks),
             "selection": [[each.start, each.stop] if isinstance(each, slice) else each for each in selection],
         }
-        with self._lock:
+        if not self._lock.acquire(timeout=self.seconds):
+            raise TooLargeError(f"others have had chunks decoded for {self.seconds:g} seconds: look again later")
+        try:
             found = self._ask(header, [*documents.values(), *chunks.values()])
+        finally:
+            self._lock.release()
         return _values(found, shape)
 
     def _ask(self, header: dict[str, Any], parts: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
