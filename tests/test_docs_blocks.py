@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codeop
 import importlib.util
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -146,3 +147,15 @@ def _refused(code: str) -> int | None:
 def test_a_block_that_cannot_be_pasted_is_noticed() -> None:
     assert _refused("for i in range(3):\n    print(i)\n\nprint(4)\n") is None
     assert _refused("for i in range(3):\n    print(i)\nprint(4)\n") == 2
+
+
+def test_pages_that_are_followed_in_one_directory_do_not_meet_in_one_repository() -> None:
+    made: dict[str, set[str]] = {}
+    by_program = r"Repository\.create\(\w+\.local_filesystem_storage\(\"([\w-]+)\""
+    by_command = r"^arraystore (?:init|ingest .*--repo) ([\w-]+)\s"
+    created = re.compile(f"{by_program}|{by_command}", re.MULTILINE)
+    for path in (Path(__file__).parents[1] / "docs").glob("*.md"):
+        for match in created.finditer(path.read_text()):
+            made.setdefault(match[1] or match[2], set()).add(path.name)
+    assert {name: pages for name, pages in made.items() if len(pages) > 1} == {}
+    assert len(made) > 5
