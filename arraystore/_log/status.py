@@ -100,7 +100,7 @@ def check_allowed(table: RepositoryTable, operation: str) -> None:
     status = status_of_table(table)
     if status.availability == RepoAvailability.read_only:
         reason = status.limited_availability_reason
-        raise ReadOnlyError(f"the repository is read-only{f' ({reason})' if reason else ''}; {_REOPEN}")
+        raise ReadOnlyError(f"the repository is read-only{f': {reason}' if reason else ''}; {_REOPEN}")
     if not all(flag.enabled for flag in flags_of(table) if flag.name == operation):
         raise InvalidInputError(
             f"{operation} is switched off in this repository; set_feature_flag({operation!r}, True) allows it"
