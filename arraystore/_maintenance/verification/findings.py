@@ -87,7 +87,8 @@ def _enumeration(named: Sequence[str], count: int) -> str:
 class Leak:
     """Number and size of unreferenced objects of one kind, which take space until garbage collection deletes them.
 
-    Some may belong to a commit in preparation.
+    Some may belong to a commit in preparation.  What a compaction wrote and the next one replaced is kept as long as
+    the record of the first, since a session may be at it.
     """
 
     objects: int
