@@ -62,10 +62,10 @@ async def _steps(repo: Repository, branch: str, after: str | None, until: str) -
         return steps[::-1]
     await _open_snapshot(repo, after)
     raise SnapshotNotFoundError(
-        f"snapshot {after}, up to which changes were read, is not in the history of branch {branch!r} any more: the "
-        f"branch was reset to one before it, or to another history (it is at {until} now). What was read since the "
-        "reset point is undone: begin with a snapshot of the branch as it is, a stream with a new checkpoint and the "
-        "option startingSnapshot"
+        f"snapshot {after}, after which changes are to be read, is not in the history of snapshot {until}, where they "
+        f"end: the end lies before the beginning, or branch {branch!r} was reset since to a snapshot before it or to "
+        "another history, which undoes what was read after that. Begin with a snapshot of the branch as it is, a "
+        "stream with a new checkpoint and the option startingSnapshot"
     )
 
 
