@@ -62,7 +62,7 @@ class Diff:
 
     def is_empty(self) -> bool:
         """Tell whether nothing changed."""
-        return not any(vars(self).values())
+        return not any(value for name, value in vars(self).items() if name != "chunk_grids")
 
     def _paths(self) -> dict[str, set[str]]:
         return {name: value for name, value in vars(self).items() if isinstance(value, set)}

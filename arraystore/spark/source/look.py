@@ -31,7 +31,7 @@ _INDICES = pa.list_(pa.field("element", pa.int64()))
 _SCHEMAS: Mapping[str, Mapping[str, pa.DataType]] = {
     "history": {
         "id": pa.string(), "parent_id": pa.string(), "written_at": _TIME, "message": pa.string(),
-        "metadata": pa.string(), "imported_at": _TIME,
+        "metadata": pa.string(), "imported_at": _TIME, "base_id": pa.string(), "merged_forks": pa.int64(),
     },
     "list": {
         "path": pa.string(), "kind": pa.string(), "shape": _INDICES, "chunks": _INDICES, "dtype": pa.string(),
