@@ -206,7 +206,8 @@ def test_processes_that_share_a_directory_read_what_the_storage_has_whatever_hap
     assert cache_workers.share(str(remote), str(directory), limit, 99, 60) == [], "what they left serves the next one"
     left = [path for path in files(directory) if not path.name.startswith(".new-")]
     assert 0 < sum(path.stat().st_size for path in left) <= limit * 17 // 16 + cache_workers.SIZE
-    assert len(files(directory)) - len(left) == 1, "of a writer that was killed, until it is an hour old"
+    dead = len(files(directory)) - len(left)
+    assert dead <= 1, "of a writer that was killed, until it is an hour old, or somebody has forgotten that object"
 
 
 def test_a_directory_that_cannot_be_written_costs_nothing_but_the_cache(
