@@ -40,6 +40,10 @@ NAMES = (
         "object-hint",
         "object-intent",
         "object-changes",
+        "object-measured_changes",
+        "object-statistics_i",
+        "object-statistics_u",
+        "object-statistics_f",
     ),
     *(
         "part-envelope",

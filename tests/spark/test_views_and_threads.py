@@ -79,7 +79,8 @@ def test_rows_of_one_chunk_are_inserted_by_one_task_with_a_hint(spark: SparkSess
 def test_an_array_behind_a_view_grows_without_the_name_of_its_column(spark: SparkSession, path: str, repo: Repository):
     with repo.transaction("main", message="coordinates") as store:
         put_array(store, "g/t", np.array([10, 20, 30], "u8"), (3,), ["t"])
-    view(spark, "growing", path, array="g/v", coords='{"t": "label"}', appendDim="t")
+        put_array(store, "g/x", np.arange(4), (4,), ["x"])
+    view(spark, "growing", path, array="g/v", coords="label", appendDim="t")
     spark.sql("INSERT INTO growing VALUES (40, 0, float(5)), (20, 1, float(6))")
     assert read_array(repo, "g/t").tolist() == [10, 20, 30, 40]
     assert (read_array(repo, "g/v")[1, 1], read_array(repo, "g/v")[3, 0]) == (6, 5)

@@ -116,7 +116,7 @@ MUTATIONS = (
         lambda: [(Trace, "_detached", _nothing)],
         ("lifecycle",),
         tuned=_forgetting,
-        runs=(("lifecycle", 19),),
+        runs=(("lifecycle", 4),),
         breaks="retention",
     ),
     Mutation(

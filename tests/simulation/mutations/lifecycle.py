@@ -230,7 +230,7 @@ MUTATIONS = (
         lambda: [(intent_queue, "step", _ageless), (intent_tracking, "step", _ageless)],
         _WHERE,
         tuned=_crowded,
-        runs=(("lifecycle", 0), ("lifecycle", 1)),
+        runs=(("lifecycle", 5),),
         breaks="history",
     ),
     Mutation(
@@ -306,7 +306,7 @@ MUTATIONS = (
         lambda: [(pinning, "announce", _look_first)],
         _WHERE,
         tuned=_forgetful,
-        runs=(("lifecycle", 13),),
+        runs=(("lifecycle", 9),),
         breaks="retention",
     ),
     Mutation(
@@ -332,7 +332,7 @@ MUTATIONS = (
         _WHERE,
         settings=lambda: [(pinning, "announce", _slow)],
         tuned=_forgetful,
-        runs=(("lifecycle", 60),),
+        runs=(("lifecycle", 16),),
         breaks="retention",
     ),
     Mutation(
@@ -343,7 +343,7 @@ MUTATIONS = (
         settings=_slow_all_around,
         tuned=_announcing,
         spoiled=_listed_late,
-        runs=(("lifecycle", 3),),
+        runs=(("lifecycle", 13),),
         breaks="retention",
     ),
     Mutation(
