@@ -16,7 +16,7 @@ WITH_JAVA = JAVA_HOME="$$(tools/find_java.sh)" \
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all proof spark-versions bench bench-check bench-all lint format docs examples icechunk-tests clean distclean java
+.PHONY: help demo test test-all test-thorough proof spark-versions bench bench-check bench-all lint format docs examples icechunk-tests clean distclean java
 
 help: ## List the targets
 	@echo "usage: make TARGET"
@@ -29,7 +29,9 @@ demo: $(VENV)/.with-demo java ## Ingest real climate model output with Spark, ve
 test: $(VENV)/.with-dev java ## Run the tests that touch every promise once, some minutes
 	@$(WITH_JAVA) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "not thorough"
 
-test-all: test $(SPARK_CLASSES) ## Run these tests, then all the others
+test-all: test test-thorough ## Run these tests, then all the others
+
+test-thorough: $(VENV)/.with-dev $(SPARK_CLASSES) ## Run what "make test" leaves out
 	@$(WITH_JAVA) $(BIN)/python -m pytest $(PYTEST_ARGS) -m thorough
 
 proof: $(VENV)/.with-dev ## Search on with fresh seeds, for MINUTES
