@@ -29,10 +29,11 @@ class Files:
     def dataset(self, *which: int) -> xr.Dataset:
         """Return some of the files as xarray joins them."""
         chosen = [self.paths[number] for number in which] or self.paths
-        return xr.open_mfdataset(
+        with xr.open_mfdataset(
             chosen, combine="nested", concat_dim="time", data_vars="minimal", coords="minimal", compat="override",
             join="override",
-        ).load()  # fmt: skip
+        ) as opened:  # fmt: skip
+            return opened.load()
 
     def repository(self) -> ars.Repository:
         """Return a new repository that may read the files."""
