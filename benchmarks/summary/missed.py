@@ -93,6 +93,18 @@ CAUSES = (
         "0.69 of Icechunk's time",
     ),
     Cause(
+        r"CPU seconds of .* rows in",
+        "frames of Spark, in processor time",
+        "Parquet is written where the rows are, in Java; rows for an array go through Arrow into a Python process, "
+        "and `df.write` adds PySpark's own conversion of each batch",
+    ),
+    Cause(
+        r"verify the chunks of",
+        "verification on Spark",
+        "a chunk is read and its checksum computed one after the other in each of four threads of a task: 0.2 CPU "
+        "seconds a gigabyte on top of 1.3 to read",
+    ),
+    Cause(
         r"write_dataframe|read_dataframe",
         "DataFrames of Spark",
         "both take the same route: shuffle, Arrow, a Python process for each task; ours also looks for nulls, "
