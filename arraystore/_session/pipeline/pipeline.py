@@ -38,6 +38,9 @@ _INLINE = 1 << 18
 _FEWEST = 4
 """Chunks for which a selection is handled as a whole: of fewer, making it one takes longer than a step for each."""
 
+_LISTED = 64
+"""Chunks of a read up to which a copy of each costs less than finding runs of them."""
+
 _PRESENT: Any = {"status": "present"}
 _MISSING: Any = {"status": "missing"}
 
@@ -185,7 +188,7 @@ class ArrayStoreCodecPipeline(CodecPipeline):
         if handle is None or array.dtype.newbyteorder("=") != native.newbyteorder("="):
             return None
         selected: tuple[Projection | Listing, np.ndarray[Any, Any]] | None = None
-        if not drop_axes:
+        if not drop_axes and (writing or isinstance(codec, ShardCodec) or len(batch) > _LISTED):
             selected = _product(batch, handle, array, writing=writing)
         if selected is None and isinstance(codec, ChunkCodec):
             selected = _list(batch, drop_axes, handle, array)
