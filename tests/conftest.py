@@ -87,13 +87,18 @@ THOROUGH = (
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import what the fast tier leaves out as a whole."""
-    if config.option.markexpr != "not thorough":
+    """Do not even import what a tier leaves out as a whole."""
+    name = collection_path.relative_to(config.rootpath).as_posix()
+    if config.option.markexpr == "not thorough":
+        return name in _THOROUGH_FILES or None
+    if config.option.markexpr != "thorough" or not collection_path.match("test_*.py"):
         return None
-    return collection_path.relative_to(config.rootpath).as_posix() in _THOROUGH_FILES or None
+    text = collection_path.read_text()
+    return not (name.startswith(_THOROUGH_PLACES) or "spark" in text or "thorough" in text) or None
 
 
 _THOROUGH_FILES = {name.rstrip("/") for name in THOROUGH if name.endswith(("/", ".py"))}
+_THOROUGH_PLACES = tuple(name.partition("::")[0] for name in THOROUGH)
 
 
 @pytest.hookimpl(tryfirst=True)

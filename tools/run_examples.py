@@ -2,7 +2,7 @@
 
     python tools/run_examples.py [PAGE ...]
 
-The pages about Spark are left to tools/run_spark_versions.py, which runs them with every PySpark, unless named here.
+The pages about Spark are left to tools/run_spark_versions.py, unless named here.
 Each page runs in a process, a namespace and an empty working directory of its own, its blocks in order; as many run
 at once as there are processors.  A ``python`` block runs unless the line before it is ``<!-- no-run: reason -->``; a
 ``bash`` block runs only where the line before it is ``<!-- run -->``.  An example is a page of Python that is one
