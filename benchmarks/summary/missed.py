@@ -63,8 +63,8 @@ CAUSES = (
     Cause(
         r"random 32³ crops",
         "random crops",
-        "a crop is a call of 0.9 ms in Python (1.5 to 2.5 through `zarr.Array`), of which the checksums of its chunks take "
-        "0.3; TensorStore's is C++, checks nothing and takes 0.5, in a batch of 400 below 0.1, and ours 0.15",
+        "a crop is a call of 0.9 ms in Python (1.5 to 2.5 through `zarr.Array`), of which the checksums of its chunks "
+        "take 0.3; TensorStore's is C++, checks nothing and takes 0.5, in a batch of 400 below 0.1, and ours 0.15",
     ),
     Cause(
         r"200 variables: (xr.open_zarr|list\(arrays\))",
