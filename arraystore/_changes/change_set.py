@@ -76,6 +76,7 @@ class ChangeSet:
         self._inline_copy = b""
         self._pack_copy: tuple[PackId, ...] = ()
         self._below: Counter[str] | None = None
+        self._files_below = Counter[str]()
         self.borrowed: list[CheckpointId] = []
         """Checkpoints that keep what these changes refer to besides the base."""
         self.has_files = base.has_files
@@ -155,18 +156,29 @@ class ChangeSet:
     def has_nodes_below(self, path: str) -> bool:
         """Tell whether there is a group or an array below a path."""
         with self.lock:
-            if self._below is None:
-                self._below = Counter()
-                for node in self.all_nodes():
-                    self._count_below(node, 1)
-            return self._below[path] > 0
+            return self._counted()[path] > 0
+
+    def has_files_below(self, path: str) -> bool:
+        """Tell whether there is a file below a path that is not hidden."""
+        with self.lock:
+            self._counted()
+            return self._files_below[path] > 0
+
+    def _counted(self) -> Counter[str]:
+        """Return the count of the groups and arrays below each path."""
+        if self._below is None:
+            self._below = Counter()
+            for node in self.all_nodes():
+                self._count_below(node, 1)
+        return self._below
 
     def _count_below(self, node: Node, step: int) -> None:
         """Keep count of the nodes below each path, once somebody has asked: a thousand creations ask as often."""
-        if self._below is None or node.kind == NodeKind.FILE:
+        if self._below is None or (node.kind == NodeKind.FILE and is_hidden(node.path)):
             return
+        counts = self._files_below if node.kind == NodeKind.FILE else self._below
         for above in ancestors(node.path):
-            self._below[above] += step
+            counts[above] += step
 
     def _note_node(self, key: str) -> None:
         self.check_open()

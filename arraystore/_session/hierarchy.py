@@ -28,6 +28,7 @@ from arraystore._format.zarr_changes import without_consolidated
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_info, known_index, node_type
 from arraystore._log.state import SnapshotState
 from arraystore._runtime.values import dataclass
+from arraystore._session.early_chunks import adopt_early_chunks
 from arraystore.errors import ChunkDamagedError, InvalidInputError, InvalidKeyError, ReadOnlyError, SourceChangedError
 from arraystore.storage.protocol import BytesLike
 
@@ -489,6 +490,9 @@ class Hierarchy:
                     return False
                 kind = NodeKind.ARRAY if made == "array" else NodeKind.GROUP
                 self._make_node(changes, path, name, kind, document, node)
+                array = changes.node(path)
+                if kind == NodeKind.ARRAY and array is not None and self._files and changes.has_files_below(path):
+                    adopt_early_chunks(self, changes, array)
             elif node is None:
                 return False  # kept as a file until its node exists
             else:
