@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from arraystore._changes.change_set import ChangeSet
+from arraystore._chunks.chunk_table import ChunkReference
 from arraystore._format.node import Node, NodeKind
-from arraystore._format.references import DELETED
 from arraystore._format.zarr_metadata import array_info
+from arraystore.storage.protocol import BytesLike
 
-if TYPE_CHECKING:
-    from arraystore._session.hierarchy import Hierarchy
+Read = Callable[[str], BytesLike | None]
+"""Reads the value of a key."""
+Write = Callable[[str, memoryview], None]
+"""Sets the value of a key."""
 
 
-def adopt_early_chunks(hierarchy: Hierarchy, changes: ChangeSet, array: Node) -> None:
+def adopt_early_chunks(changes: ChangeSet, array: Node, read: Read, write: Write) -> None:
     """Make chunks of an array of the files that have keys of its grid; the lock of the changes is held."""
     info, below = array_info(array.documents), array.path + "/" if array.path else ""
     for file in list(changes.all_nodes()):
@@ -21,19 +24,17 @@ def adopt_early_chunks(hierarchy: Hierarchy, changes: ChangeSet, array: Node) ->
             continue
         coords = info.parse(file.path[len(below) :])
         if coords is not None and info.inside(coords):
-            _adopt(hierarchy, changes, array, coords, file)
+            entry = _written(changes, file)
+            data = read(file.path) if entry is None else None
+            changes.remove_node(file)
+            if entry is not None:  # the array may refer to packs and inlined bytes of this session as well
+                changes.put_chunk(array, coords, entry)
+            elif data is not None:
+                write(file.path, memoryview(data))
     changes.has_files = changes.has_files_below("")
 
 
-def _adopt(hierarchy: Hierarchy, changes: ChangeSet, array: Node, coords: tuple[int, ...], file: Node) -> None:
+def _written(changes: ChangeSet, file: Node) -> ChunkReference | None:
+    """Return the reference of a file that this session wrote."""
     written = changes.arrays.get(file.id)
-    entry = None if written is None else written.table.get(written.table.number(()))
-    if entry is not None:  # of this session, whose packs and inlined bytes an array may refer to as well
-        changes.remove_node(file)
-        if entry.source != DELETED:
-            changes.put_chunk(array, coords, entry)
-        return
-    data = hierarchy.get_sync(file.path)
-    changes.remove_node(file)
-    if data is not None:
-        hierarchy.set_chunk_sync(hierarchy.handle(array), coords, memoryview(data))
+    return None if written is None else written.table.get(written.table.number(()))

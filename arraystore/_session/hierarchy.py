@@ -27,13 +27,16 @@ from arraystore._format.reserved_keys import HIDDEN, visible
 from arraystore._format.zarr_changes import without_consolidated
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_info, known_index, node_type
 from arraystore._log.state import SnapshotState
+from arraystore._runtime import lazy_module
 from arraystore._runtime.values import dataclass
-from arraystore._session.early_chunks import adopt_early_chunks
 from arraystore.errors import ChunkDamagedError, InvalidInputError, InvalidKeyError, ReadOnlyError, SourceChangedError
 from arraystore.storage.protocol import BytesLike
 
 if TYPE_CHECKING:
     from arraystore._changes.read_set import ReadSet
+    from arraystore._session import early_chunks
+else:
+    early_chunks = lazy_module("arraystore._session.early_chunks")
 
 _MAKES_NODE = ("zarr.json", ".zarray", ".zgroup")
 
@@ -492,7 +495,7 @@ class Hierarchy:
                 self._make_node(changes, path, name, kind, document, node)
                 array = changes.node(path)
                 if kind == NodeKind.ARRAY and array is not None and self._files and changes.has_files_below(path):
-                    adopt_early_chunks(self, changes, array)
+                    early_chunks.adopt_early_chunks(changes, array, self.get_sync, self.set_sync)
             elif node is None:
                 return False  # kept as a file until its node exists
             else:
