@@ -175,12 +175,15 @@ async def _keys(store: Any) -> set[str]:
     return {key async for key in store.list() if not key.endswith((".json", ".zarray", ".zattrs", ".zgroup"))}
 
 
-@pytest.fixture(params=[(1, writing._LARGE), (pipeline._FEWEST, 1)], ids=["any", "many, as if they were large"])
+@pytest.fixture(
+    params=[(1, 0, writing._LARGE), (pipeline._FEWEST, pipeline._LISTED, 1)], ids=["any", "many, as if they were large"]
+)
 def fewest(request: pytest.FixtureRequest) -> Iterator[None]:
     """Have selections of any number of chunks handled as a whole, or of as many as usual, each encoded by itself."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "_FEWEST", request.param[0])
-        patch.setattr(writing, "_LARGE", request.param[1])
+        patch.setattr(pipeline, "_LISTED", request.param[1])
+        patch.setattr(writing, "_LARGE", request.param[2])
         yield
 
 
@@ -270,6 +273,13 @@ def test_basic_selections_are_never_handed_to_the_general_path(compressors: Any)
         array[selection] = model[selection] = number
         np.testing.assert_array_equal(array[selection], model[selection])
     np.testing.assert_array_equal(array[...], model)
+
+
+@pytest.mark.parametrize("selection", [slice(2, 8), [2, 3, 5, 7]], ids=["slice", "indices"])
+def test_a_grid_of_more_chunks_than_can_be_numbered_is_read(selection: Any) -> None:
+    session = Repository.create(in_memory_storage()).writable_session("main")
+    array = make_array(session, None, shape=(1 << 40, 1 << 40), chunks=(1, 1), fill_value=3)
+    assert (array.oindex[selection, :2] == 3).all()
 
 
 @pytest.mark.parametrize("compressors", REGULAR.values(), ids=REGULAR)

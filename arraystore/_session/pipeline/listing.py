@@ -56,7 +56,7 @@ def list_chunks(
     coords = coordinates([item[0].path for item in batch], prefix, separator, len(grid))
     if coords is None or (coords < 0).any() or (coords >= np.array(grid)).any():
         return None
-    if len(np.unique(np.ravel_multi_index(tuple(coords.T), grid))) != len(coords):
+    if len(set(map(tuple, coords.tolist()))) != len(coords):
         return None
     complete = np.array([item[4] for item in batch], dtype=bool)
     return Listing(coords, [item[2] for item in batch], [item[3] for item in batch], complete, drop_axes)
