@@ -60,6 +60,26 @@ def test_values_arrive_in_the_type_of_the_array(
     assert read.unfit is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "arrow", "given", "dtype"),
+    [
+        (st.BinaryType(), pa.binary(), [b"ab", b"a\0", b"\0a", None, b"\0"], "S2"),
+        (st.StringType(), pa.string(), ["ab", "a\0", "\0a", None, "\0"], "U2"),
+    ],
+)
+def test_null_bytes_at_the_end_which_numpy_drops_are_changes(
+    kind: st.DataType, arrow: pa.DataType, given: list[Any], dtype: str
+) -> None:
+    read = column(kind, dtype).read(pa.array(given, arrow))
+    assert read.changed is not None
+    assert read.changed.tolist() == [False, True, False, False, True]
+    lossy = value_column(st.StructType([st.StructField("v", kind)]), "v", "array '/a'", np.dtype(dtype), {}, True)
+    assert lossy.read(pa.array(given, arrow)).changed is None
+    plain = column(st.StringType(), np.dtypes.StringDType()).read(pa.array(["a\0"]))
+    assert plain.changed is None
+    assert plain.values.tolist() == ["a\0"]
+
+
 def test_timestamps_become_the_numbers_of_an_array_that_counts_time() -> None:
     half_days = column(st.TimestampType(), "i4", {"units": "days since 2001-01-01"})
     read = half_days.read(pa.array([NOON, NOON - timedelta(hours=12), None], pa.timestamp("us", "UTC")))

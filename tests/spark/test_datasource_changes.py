@@ -157,4 +157,4 @@ def test_a_schema_for_changes_is_refused(spark: SparkSession, path: str):
 
 def test_a_stream_says_from_where_in_its_own_words(follower: Follower):
     assert "use 'starting_snapshot'" in str(spark_error(lambda: follower.run(**{"from": "X"})))
-    assert "option 'to' is for spark.read" in str(spark_error(lambda: follower.run(to="X")))
+    assert "option 'to' (endingVersion) is for spark.read" in str(spark_error(lambda: follower.run(to="X")))

@@ -131,7 +131,7 @@ def test_a_save_may_be_the_batch_of_a_stream_by_the_names_of_delta():
     assert (found.stream, found.batch) == ("daily", 3)
     assert save(array="t", stream="daily", batch="0").batch == 0
     assert "'stream' and 'batch' go together" in refusal(save, array="t", stream="d")
-    assert "'stream' and 'batch' go together" in refusal(save, array="t", txnversion="1")
+    assert "'stream' and 'txnVersion' go together" in refusal(save, array="t", txnversion="1")
     assert "an integer >= 0" in refusal(save, array="t", stream="d", batch="-1")
 
 
@@ -144,6 +144,31 @@ def test_names_of_delta_are_understood():
     assert (feed.start, feed.first, feed.stop) == (None, "A", "B")
     assert "each say where to begin" in refusal(
         lambda: changes_options(raw_options({"path": "/r", "changes": "true", "startingversion": "A", "from": "B"}))
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"timestampasof": "yesterday"}, "option 'timestampAsOf' is 'yesterday', and must be a time"),
+        ({"timestampasof": "2026-01-31T12:00:00Z", "tag": "v1"}, "option 'timestampAsOf' is a time in the history"),
+        ({"versionasof": "A", "tag": "v1"}, "options 'versionAsOf' and 'tag' each name a snapshot"),
+        ({"snapshotid": "A", "tag": "v1"}, "options 'snapshotId' and 'tag' each name a snapshot"),
+        ({"endingversion": "A"}, "option 'endingVersion' has no effect in reading"),
+        ({"txnappid": "s"}, "option 'txnAppId' has no effect in reading"),
+    ],
+)
+def test_errors_name_options_as_they_were_given(options: dict[str, str], told: str) -> None:
+    assert told in refusal(load, array="t", **options)
+
+
+def test_errors_of_values_name_other_names_too() -> None:
+    assert "option 'txnVersion' is '-1'" in refusal(save, array="t", txnappid="s", txnversion="-1")
+    assert "option 'readChangeFeed' is 'maybe'" in refusal(
+        lambda: raw_options({"path": "/r", "readchangefeed": "maybe"}).flag("changes")
+    )
+    assert "option 'timestampAsOf' has no effect in reading changes" in refusal(
+        lambda: changes_options(raw_options({"path": "/r", "changes": "true", "timestampasof": "x"}))
     )
 
 

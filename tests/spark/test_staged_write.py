@@ -134,3 +134,20 @@ def test_a_replaced_region_is_replaced_once_and_by_one_driver(repo: Repository) 
     days, values = stored(repo)
     assert days == [1, 2, 3, 4, 5, 6]
     assert repr(values) == "[10.0, nan, 30.0, 40.0, 50.0, 60.0]"
+
+
+def test_a_value_that_means_a_missing_one_is_refused_whether_or_not_the_array_is_new(repo: Repository) -> None:
+    schema = StructType([StructField("day", LongType()), StructField("v", LongType())])
+    place = repo.storage.location.removeprefix("file://")
+    options = {"array": "v", "dims": "day", "value": "v", "create": "true", "path": place}
+
+    def save_values(*values: int) -> None:
+        of_driver = ArrowRowWriter(prepare_write(write_options(RawOptions(options, {}), stream=False), schema, False))
+        columns = [pa.array(range(len(values)), pa.int64()), pa.array(values, pa.int64())]
+        of_driver.commit([run_task(of_driver, pa.RecordBatch.from_arrays(columns, names=schema.names))])
+
+    save_values(1, 2)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="means a missing value"):
+            save_values(3, -(2**63))
+    assert repo.readonly_session("main").read("v").tolist() == [1, 2]

@@ -69,7 +69,7 @@ def changes_stream(options: ChangesOptions, schema: StructType) -> ChangeStreamR
     if options.start is not None:
         raise InvalidInputError("option 'from' is for spark.read: with readStream use 'starting_snapshot'")
     if options.stop is not None:
-        raise InvalidInputError("option 'to' is for spark.read: a stream goes on until it is stopped")
+        raise InvalidInputError("option 'to' (endingVersion) is for spark.read: a stream goes on until it is stopped")
     return _feed(options, schema)
 
 

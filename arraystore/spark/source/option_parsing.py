@@ -10,7 +10,7 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl
@@ -48,12 +48,12 @@ _KNOWN: Mapping[str, set[str]] = {
 """Uses in which each option has an effect, or does no harm."""
 
 _ALIASES = {
-    "snapshotid": "snapshot",
+    "snapshotId": "snapshot",
     # Names of Delta Lake.
-    "readchangefeed": "changes", "readchangedata": "changes", "timestampasof": "asof", "versionasof": "snapshot",
-    "endingversion": "to", "txnappid": "stream", "txnversion": "batch",
+    "readChangeFeed": "changes", "readChangeData": "changes", "timestampAsOf": "asof", "versionAsOf": "snapshot",
+    "endingVersion": "to", "txnAppId": "stream", "txnVersion": "batch",
 }  # fmt: skip
-"""Other names of options, in lower case and without underscores."""
+"""Other names of options."""
 
 _OF_SPARK = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark itself adds."""
@@ -88,7 +88,10 @@ def _bare(name: str) -> str:
     return name.replace("_", "")
 
 
-_BY_BARE_NAME = {_bare(name): name for name in (*_KNOWN, *_ELSEWHERE)} | _ALIASES
+_SPELT = {alias.lower(): alias for alias in _ALIASES}
+_BY_BARE_NAME = {_bare(name): name for name in (*_KNOWN, *_ELSEWHERE)} | {
+    alias.lower(): name for alias, name in _ALIASES.items()
+}
 """Spark lower-cases names, so that ``skipMissing`` arrives as ``skipmissing``."""
 
 
@@ -102,6 +105,12 @@ class RawOptions:
     """Options of the storage by name, without the prefix."""
     of_stream: bool = False
     """Whether Spark has added options that only a streaming write gets."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Names under which options were given, where these are others."""
+
+    def called(self, name: str) -> str:
+        """Return the name under which an option was given, for errors."""
+        return self.aliases.get(name, name)
 
     def text(self, name: str) -> str | None:
         """Return an option as a string; None if it is missing or empty."""
@@ -110,13 +119,13 @@ class RawOptions:
     def flag(self, name: str) -> bool | None:
         """Return an option that is true or false."""
         text = self.text(name)
-        return None if text is None else flag_of(name, text)
+        return None if text is None else flag_of(self.called(name), text)
 
     def count(self, name: str) -> int | None:
         """Return an option that is a count >= 1."""
         number = self._digits(name, "an integer >= 1")
         if number == 0:
-            raise _wrong(name, "0", "an integer >= 1")
+            raise self._wrong(name, "0", "an integer >= 1")
         return number
 
     def number(self, name: str) -> int | None:
@@ -126,14 +135,14 @@ class RawOptions:
     def _digits(self, name: str, wanted: str) -> int | None:
         text = self.text(name)
         if text is not None and (not text.isascii() or not text.isdigit() or len(text) > _DIGITS):
-            raise _wrong(name, text, wanted)
+            raise self._wrong(name, text, wanted)
         return None if text is None else int(text)
 
     def choice(self, name: str, *among: str) -> str | None:
         """Return an option that is one of a few words."""
         text = self.text(name)
         if text is not None and text.lower() not in among:
-            raise _wrong(name, text, f"one of {', '.join(among)}")
+            raise self._wrong(name, text, f"one of {', '.join(among)}")
         return text and text.lower()
 
     def names(self, name: str) -> tuple[str, ...]:
@@ -143,7 +152,7 @@ class RawOptions:
             return tuple(part.strip() for part in text.split(",") if part.strip())
         parsed = self._json(name, text)
         if not isinstance(parsed, list) or not all(isinstance(each, str) and each for each in parsed):
-            raise _wrong(name, text, 'names, as in u,v or ["u", "v"]')
+            raise self._wrong(name, text, 'names, as in u,v or ["u", "v"]')
         return tuple(parsed)
 
     def names_or_mapping(self, name: str) -> tuple[str, ...] | dict[str, str]:
@@ -153,7 +162,7 @@ class RawOptions:
             return self.names(name)
         parsed = self._json(name, text)
         if not isinstance(parsed, dict) or not all(isinstance(each, str) and each for each in parsed.values()):
-            raise _wrong(name, text, 'names, as in u,v or {"u": "u_ms", "v": "v_ms"}')
+            raise self._wrong(name, text, 'names, as in u,v or {"u": "u_ms", "v": "v_ms"}')
         return parsed
 
     def sizes(self, name: str) -> tuple[int, ...] | dict[str, int] | None:
@@ -164,7 +173,7 @@ class RawOptions:
         parsed = self._json(name, text if text[:1] in ("[", "{") else f"[{text}]")
         sizes = list(parsed.values()) if isinstance(parsed, dict) else parsed
         if not isinstance(sizes, list) or not all(type(size) is int and size > 0 for size in sizes):
-            raise _wrong(name, text, 'integers >= 1, as in 24,100,100 or {"time": 24}')
+            raise self._wrong(name, text, 'integers >= 1, as in 24,100,100 or {"time": 24}')
         return parsed if isinstance(parsed, dict) else tuple(sizes)
 
     def number_or_mapping(self, name: str) -> float | dict[str, float] | None:
@@ -177,7 +186,7 @@ class RawOptions:
             return float(parsed)
         if isinstance(parsed, dict) and all(map(_is_number, parsed.values())):
             return {key: float(each) for key, each in parsed.items()}
-        raise _wrong(name, text, 'a number, or a number for each dimension: {"lat": 0.01}')
+        raise self._wrong(name, text, 'a number, or a number for each dimension: {"lat": 0.01}')
 
     def selection(self, name: str) -> dict[str, Any] | None:
         """Return a selection: for each dimension a value, a list of values, or a range of them.
@@ -189,8 +198,8 @@ class RawOptions:
             return None
         parsed = self._json(name, text)
         if not isinstance(parsed, dict):
-            raise _wrong(name, text, 'a JSON object by dimension: {"time": {"start": 0, "stop": 12}, "lat": 51.5}')
-        return {dimension: _selected(name, dimension, wanted) for dimension, wanted in parsed.items()}
+            raise self._wrong(name, text, 'a JSON object by dimension: {"time": {"start": 0, "stop": 12}, "lat": 51.5}')
+        return {dimension: _selected(self.called(name), dimension, wanted) for dimension, wanted in parsed.items()}
 
     def time(self, name: str) -> datetime | None:
         """Return an option that is a time with a time zone, in ISO 8601."""
@@ -202,21 +211,24 @@ class RawOptions:
         except ValueError:
             parsed = None
         if parsed is None or parsed.utcoffset() is None:
-            raise _wrong(name, text, "a time with a time zone: 2026-01-31T12:00:00+00:00")
+            raise self._wrong(name, text, "a time with a time zone: 2026-01-31T12:00:00+00:00")
         return parsed
 
-    @staticmethod
-    def _json(name: str, text: str) -> Any:
+    def _wrong(self, name: str, text: str, wanted: str) -> InvalidInputError:
+        return _wrong(self.called(name), text, wanted)
+
+    def _json(self, name: str, text: str) -> Any:
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InvalidInputError(f"option {name!r} is not JSON ({error}): {_short(text)}") from None
+            raise InvalidInputError(f"option {self.called(name)!r} is not JSON ({error}): {_short(text)}") from None
 
 
 def check_names(options: Mapping[str, str]) -> RawOptions:
     """Sort options by kind; refuse unknown names and secrets, whose values no message shows."""
     texts: dict[str, str] = {}
     storage: dict[str, str] = {}
+    aliases: dict[str, str] = {}
     for key, value in options.items():
         name = key.lower()
         proper = _BY_BARE_NAME.get(_bare(name))
@@ -230,7 +242,8 @@ def check_names(options: Mapping[str, str]) -> RawOptions:
             raise InvalidInputError(f"option {proper!r} is given twice, in two spellings: give it once")
         else:
             texts[proper] = value
-    return RawOptions(texts, storage, any(name.lower() in _OF_SPARK for name in options))
+            aliases |= {proper: _SPELT[_bare(name)]} if _bare(name) in _SPELT else {}
+    return RawOptions(texts, storage, any(name.lower() in _OF_SPARK for name in options), aliases)
 
 
 def check_url(url: str) -> None:
@@ -249,7 +262,8 @@ def check_use(raw: RawOptions, use: str) -> None:
     for name in raw.texts:
         if use not in _KNOWN[name]:
             raise InvalidInputError(
-                f"option {name!r} has no effect in {use}, but in {' and '.join(sorted(_KNOWN[name]))}: leave it out"
+                f"option {raw.called(name)!r} has no effect in {use}, but in {' and '.join(sorted(_KNOWN[name]))}: "
+                "leave it out"
             )
 
 

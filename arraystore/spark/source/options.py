@@ -310,11 +310,14 @@ def _ref(raw: RawOptions) -> dict[str, Any]:
     refs = {name: raw.text(name) for name in ("branch", "tag", "snapshot", "ref") if raw.text(name) is not None}
     if len(refs) > 1:
         raise InvalidInputError(
-            f"options {' and '.join(map(repr, sorted(refs)))} each name a snapshot: give one of them"
+            f"options {' and '.join(repr(raw.called(name)) for name in sorted(refs))} each name a snapshot: give one"
+            " of them"
         )
     as_of: datetime | None = raw.time("asof")
     if as_of is not None and not {"branch"} >= set(refs):
-        raise InvalidInputError("option 'asof' is a time in the history of a branch: give it with 'branch', or alone")
+        raise InvalidInputError(
+            f"option {raw.called('asof')!r} is a time in the history of a branch: give it with 'branch', or alone"
+        )
     if "snapshot" in refs:
         return {"snapshot_id": refs["snapshot"]}
     if as_of is not None:
@@ -338,8 +341,8 @@ def _batch(raw: RawOptions, *, stream: bool) -> int | None:
     number = raw.number("batch")
     if not stream and (number is None) != (raw.text("stream") is None):
         raise InvalidInputError(
-            "options 'stream' and 'batch' go together: the batch of this number (txnVersion) is committed to the "
-            "stream (txnAppId) once"
+            f"options {raw.called('stream')!r} and {raw.called('batch')!r} go together: the batch of this number "
+            "(txnVersion) is committed to the stream (txnAppId) once"
         )
     return number
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -17,6 +17,7 @@ from arraystore._commit.solvers import ConflictDetector
 from arraystore._runtime import run
 from arraystore._session.handoff import SessionHandoff, hand_off
 from arraystore.errors import ConflictError, InvalidInputError
+from arraystore.spark.creation.create import reserved_values
 from arraystore.spark.errors import marked_errors
 from arraystore.spark.fork_job import Attempt, Outcome, merge_outcomes, pickle_new_fork
 from arraystore.spark.source.messages import message_of, outcomes_of
@@ -93,6 +94,8 @@ def prepare_write(options: WriteOptions, schema: StructType, overwrite: bool) ->
     if (staged := prepare_staged(session, options, schema, overwrite)) is not None:
         return staged
     plan = plan_write(session, schema, options.path, dims=options.dims, **arguments)
+    if options.create is not None:  # as in the save that made the arrays
+        plan = replace(plan, reserved=reserved_values(session, plan.arrays))
     return PreparedWrite(options, plan, Attempt(pickle_new_fork(session), plan.work), hand_off(session), overwrite)
 
 

@@ -113,7 +113,9 @@ class ValueColumn:
         size = self.dtype.itemsize // (4 if self.dtype.kind == "U" else 1)
         length = pc.call_function("utf8_length" if self.dtype.kind == "U" else "binary_length", [array])
         unfit = length.fill_null(0).to_numpy(zero_copy_only=False) > size
-        return Converted(values.astype(self.dtype), unfit)
+        # NumPy takes null characters at the end of a text of fixed length for padding.
+        cut = pc.call_function("ends_with", [array], pc.MatchSubstringOptions("\0")).fill_null(False)
+        return Converted(values.astype(self.dtype), unfit, cut.to_numpy(zero_copy_only=False))
 
 
 def _present(mask: Bools | None, absent: Bools | None) -> Bools | None:
