@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("floors")  # one process parses all modules
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "arraystore"
 

@@ -65,10 +65,7 @@ def basic(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
 
 
 @pytest.mark.usefixtures("steps")
-@settings(
-    max_examples=settings().max_examples * 2,
-    suppress_health_check=[*settings().suppress_health_check, HealthCheck.function_scoped_fixture],
-)
+@settings(suppress_health_check=[*settings().suppress_health_check, HealthCheck.function_scoped_fixture])
 @given(layout=layouts(), far=st.booleans(), tiny=st.booleans(), serializable=st.booleans(), data=st.data())
 def test_any_array_and_region_gives_what_zarr_gives(
     layout: dict[str, Any], far: bool, tiny: bool, serializable: bool, data: st.DataObject

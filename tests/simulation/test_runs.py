@@ -129,11 +129,16 @@ def test_leaving_out_an_actor_leaves_what_the_others_do() -> None:
 # -- what runs consist of ---------------------------------------------------------------------------------------------
 
 
+ONE_PROCESS = pytest.mark.xdist_group("what runs consist of")
+"""Tests of the same runs, which take longer than all tests of them."""
+
+
 @pytest.fixture(scope="module")
 def some() -> list[Report]:
     return [simulate(seed, profile=profile) for seed in range(6) for profile in ("mixed", "forks", "busy", "hierarchy")]
 
 
+@ONE_PROCESS
 def test_writers_do_everything_that_they_can(some: list[Report]) -> None:
     done = Counter(type(o).__name__ for r in some for t in r.notes.transactions.values() for o in t.operations)
     assert done.keys() == {"Create", "Update", "Delete", "Move", "WriteChunk", "WriteFile", "Append", "Rebase"}
@@ -147,6 +152,7 @@ def besides() -> list[Report]:
     return [simulate(seed, workload, Faults.none()) for seed, workload in plans]
 
 
+@ONE_PROCESS
 def test_snapshots_are_flushed_undone_and_repeated_and_refused_for_reasons(besides: list[Report]) -> None:
     assert [each for report in besides for each in report.violations] == []
     transactions = [t for report in besides for t in report.notes.transactions.values()]
@@ -160,6 +166,8 @@ def test_snapshots_are_flushed_undone_and_repeated_and_refused_for_reasons(besid
     assert any(t.base in flushed and isinstance(t.outcome, Committed) for t in transactions)
 
 
+@pytest.mark.thorough
+@ONE_PROCESS
 def test_values_that_must_not_repeat_are_appended_and_refused_at_once_and_by_a_commit(besides: list[Report]) -> None:
     transactions = [t for report in besides for t in report.notes.transactions.values()]
     unique = [t for t in transactions if any(isinstance(o, Append) and o.unique for o in t.operations)]
@@ -169,6 +177,7 @@ def test_values_that_must_not_repeat_are_appended_and_refused_at_once_and_by_a_c
     assert any(isinstance(seen, Repeated) for report in besides for seen in report.notes.seen)
 
 
+@ONE_PROCESS
 def test_all_solvers_isolations_and_outcomes_occur(some: list[Report]) -> None:
     transactions = [t for report in some for t in report.notes.transactions.values()]
     assert {t.isolation for t in transactions} == {"snapshot", "serializable"}
@@ -183,6 +192,7 @@ def test_all_solvers_isolations_and_outcomes_occur(some: list[Report]) -> None:
     assert any(len(t.attempts) > 1 and isinstance(t.outcome, Committed) for t in transactions)
 
 
+@ONE_PROCESS
 def test_conflicts_of_many_kinds_occur(some: list[Report]) -> None:
     found = {
         kind
@@ -195,12 +205,15 @@ def test_conflicts_of_many_kinds_occur(some: list[Report]) -> None:
     assert len(found) >= 9, found
 
 
+@pytest.mark.thorough
+@ONE_PROCESS
 def test_readers_see_everything_that_there_is_to_see(some: list[Report]) -> None:
     seen = Counter(type(each).__name__ for report in some for each in report.notes.seen)
     expected = {"ValueRead", "ListingRead", "TipLook", "Ancestry", "RefCreation", "RefLook", "RefListing"}
     assert seen.keys() >= expected
 
 
+@ONE_PROCESS
 def test_every_chunk_is_written_with_bytes_of_its_own(some: list[Report]) -> None:
     for report in some:
         data = [
