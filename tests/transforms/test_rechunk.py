@@ -14,6 +14,7 @@ from arraystore._runtime import run as run_async
 from arraystore.errors import ConflictError, InvalidInputError, NodeNotFoundError, RebaseFailedError, RefNotFoundError
 from arraystore.transforms import ThreadsEngine, plan_rechunk, rechunk
 from arraystore.transforms.rechunking import run
+from arraystore.transforms.rechunking.plan import plan_copies
 from tests.transforms.conftest import get, put
 
 SHAPE = (23, 14, 9)
@@ -396,6 +397,43 @@ def test_a_process_that_ends_after_the_commit_does_not_commit_twice(
     tip = maps.lookup_branch("main")
     report = rechunk(maps, "g/maps", 5)
     assert (report.snapshot_id, maps.lookup_branch("main"), maps.list_branches()) == (tip, tip, {"main"})
+
+
+@pytest.mark.parametrize("changed", ["g/maps", "series", "other", None])
+def test_what_ended_after_the_commit_is_done_again_only_if_that_is_out_of_date(
+    maps: Repository, monkeypatch: pytest.MonkeyPatch, changed: str | None
+) -> None:
+    arguments: dict[str, Any] = {"target": "series", "overwrite": True}
+    with monkeypatch.context() as patched:
+        patched.setattr(Repository, "delete_branch", lambda *_, **__: (_ for _ in ()).throw(StopsError))
+        with pytest.raises(StopsError):
+            rechunk(maps, "g/maps", 5, **arguments)
+    session = maps.writable_session("main")
+    if changed in ("g/maps", "series"):
+        session.write(changed, np.s_[0], 7)
+    elif changed is not None:
+        zarr.create_array(session.store, name=changed, shape=(1,), dtype="i4")
+    if changed is not None:
+        session.commit("later")
+    report = rechunk(maps, "g/maps", 5, **arguments)
+    assert report.resumed == (changed in ("other", None))
+    assert np.array_equal(opened(maps, "series")[...], opened(maps, "g/maps")[...])
+    assert maps.list_branches() == {"main"}
+
+
+@pytest.mark.usefixtures("small_costs")
+def test_what_another_release_has_planned_is_done_anew(maps: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_ROUNDS", 2)
+    arguments: dict[str, Any] = {"memory": 6000, "batch_bytes": 1}
+    with pytest.raises(StopsError):
+        rechunk(maps, "g/maps", {"t": -1, "y": 2, "x": 3}, engine=Stops(2, after=False), **arguments)
+
+    def plans_otherwise(shape: Any, size: int, read: Any, write: Any, memory: int, parallel: int) -> Any:
+        return plan_copies(shape, size, read, write, memory + 3000, parallel)
+
+    monkeypatch.setattr(run, "plan_copies", plans_otherwise)
+    assert not rechunk(maps, "g/maps", {"t": -1, "y": 2, "x": 3}, **arguments).resumed
+    assert np.array_equal(opened(maps, "g/maps")[...], values())
 
 
 def test_a_process_that_ends_before_its_first_commit_leaves_nothing_to_resume(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from hashlib import sha256
 
 from arraystore.errors import InvalidInputError
 from arraystore.transforms.rechunking.boxes import (
@@ -105,6 +106,11 @@ class RechunkPlan:
     def cost(self) -> int:
         """Estimate for comparing plans, in bytes that are read in the same time."""
         return sum(_STAGE_BYTES + stage.cost.total for stage in self.stages)
+
+    @property
+    def digest(self) -> str:
+        """Text that identifies the boxes and their order: counts of copied ones hold for no other plan."""
+        return sha256(repr((self.shape, self.intermediate, [stage.box for stage in self.stages])).encode()).hexdigest()
 
     def __str__(self) -> str:
         how = "directly" if self.intermediate is None else f"with an intermediate array in {_sides(self.intermediate)}"

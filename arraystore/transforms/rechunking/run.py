@@ -26,7 +26,15 @@ from arraystore.transforms.rechunking.layout import (
     resolve_shards,
 )
 from arraystore.transforms.rechunking.plan import DEFAULT_MEMORY, FEWEST_BOXES, RechunkPlan, Stage, plan_copies
-from arraystore.transforms.rechunking.work_branch import JobProgress, RechunkJob, find_progress, save_progress, start
+from arraystore.transforms.rechunking.work_branch import (
+    JobProgress,
+    RechunkJob,
+    find_progress,
+    find_result,
+    is_outdated,
+    save_progress,
+    start,
+)
 from arraystore.transforms.report import Progress
 
 _BATCH_BYTES = 16 << 30
@@ -182,10 +190,10 @@ def rechunk(
     sides = resolve_chunks(array, chunks)
     unit = resolve_shards(array, sides, shards)
     job = RechunkJob(branch, array.path, (target or path).strip("/"), sides, unit, overwrite)
-    saved = None if restart else find_progress(repo, job)
-    fresh = JobProgress(session.snapshot_id, memory, _parallel(runner))
+    saved = None if restart else _resumable(repo, job)
+    plan = _plan(array, unit or sides, memory, _parallel(runner))
+    fresh = JobProgress(session.snapshot_id, memory, _parallel(runner), plan.digest)
     if saved is None:
-        plan = _plan(array, unit or sides, memory, fresh.parallel)
         if job.target == job.path and (array.read_unit, array.write_unit) == (sides, unit or sides):
             return RechunkReport(None, plan, False, 0, 0, 0, 0, time.perf_counter() - began)
         if job.target != job.path and not overwrite:
@@ -195,6 +203,22 @@ def rechunk(
     run.copy()
     snapshot = run.finish(message or f"Rechunk {job.path} to {job.target} in chunks of {'×'.join(map(str, sides))}")
     return run.report(snapshot, resumed=saved is not None, seconds=time.perf_counter() - began)
+
+
+def _resumable(repo: Repository, job: RechunkJob) -> JobProgress | None:
+    """Return the progress of an interrupted call, None if there is none, or none that is of use any more."""
+    saved = find_progress(repo, job)
+    if saved is None:
+        return None
+    array = describe_array(repo.readonly_session(snapshot_id=saved.base), job.path)
+    if _plan(array, job.shards or job.chunks, saved.memory, saved.parallel).digest != saved.plan:
+        return None  # of another release, which cuts other boxes
+    tip = repo.lookup_branch(job.work_branch)
+    result = find_result(repo, job, saved.base, tip)
+    if result is None or not is_outdated(repo, job, saved.base, result):
+        return saved
+    repo.delete_branch(job.work_branch, from_snapshot_id=tip)
+    return None
 
 
 def _check_bytes(name: str, count: object) -> None:
@@ -328,7 +352,7 @@ class _Run:
         """Commit the result to the branch of the caller, once, and delete the branch of the job."""
         job, repo = self._job, self._repo
         tip = repo.lookup_branch(job.work_branch)
-        snapshot = self._committed(tip)
+        snapshot = find_result(repo, job, self._state.base, tip)
         if snapshot is None:
             try:
                 snapshot = repo.cherry_pick(tip, branch=job.branch, message=message)
@@ -337,15 +361,6 @@ class _Run:
                 raise
         repo.delete_branch(job.work_branch, from_snapshot_id=tip)
         return snapshot
-
-    def _committed(self, tip: str) -> str | None:
-        """Return the commit that an earlier call made of the finished branch before it could delete that."""
-        for info in self._repo.ancestry(branch=self._job.branch):
-            if info.metadata.get("cherry_picked_from") == tip:
-                return info.id
-            if info.id == self._state.base:
-                return None
-        return None
 
     def report(self, snapshot: str, *, resumed: bool, seconds: float) -> RechunkReport:
         """Return the report of this call."""

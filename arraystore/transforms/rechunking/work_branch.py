@@ -11,6 +11,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from arraystore._history.diff import Diff
 from arraystore._repository.repository import Repository
 from arraystore._session.session import Session
 from arraystore.errors import AlreadyExistsError, RefNotFoundError
@@ -55,6 +56,8 @@ class JobProgress:
     memory: int
     parallel: int
     """What the plan was made with."""
+    plan: str
+    """Digest of the plan."""
     stage: int = 0
     """Stages that are complete."""
     done: int = 0
@@ -92,7 +95,29 @@ def find_progress(repo: Repository, job: RechunkJob) -> JobProgress | None:
     counts = {name: values[name] for name in names if type(values.get(name)) is int and values[name] >= 0}
     if len(counts) < len(names):
         return None
-    return JobProgress(info.parent_id, **counts, begun=True)
+    return JobProgress(info.parent_id, **counts, plan=str(values.get("plan")), begun=True)
+
+
+def find_result(repo: Repository, job: RechunkJob, base: str, tip: str) -> str | None:
+    """Return the commit that an earlier call made of the finished branch before it could delete that."""
+    for info in repo.ancestry(branch=job.branch):
+        if info.metadata.get("cherry_picked_from") == tip:
+            return info.id
+        if info.id == base:
+            return None
+    return None
+
+
+def is_outdated(repo: Repository, job: RechunkJob, base: str, result: str) -> bool:
+    """Tell whether the array has changed since the snapshot that was rechunked, or the result since its commit."""
+    since = {job.target: result} | ({job.path: base} if job.path != job.target else {})
+    return any(_changes(repo.diff(from_snapshot_id=old, to_branch=job.branch), path) for path, old in since.items())
+
+
+def _changes(diff: Diff, path: str) -> bool:
+    changed = {*diff.new_arrays, *diff.deleted_arrays, *diff.updated_arrays, *diff.updated_chunks}
+    moved = {*diff.moved_nodes, *diff.moved_nodes.values()}
+    return f"/{path}" in changed or any(f"/{path}/".startswith(f"{each}/") for each in moved)
 
 
 def save_progress(session: Session, job: RechunkJob, progress: JobProgress, message: str) -> JobProgress:
