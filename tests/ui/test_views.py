@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 import arraystore
 from arraystore.ui.opening import open_to_look
@@ -228,3 +229,122 @@ def test_conflicts_of_a_snapshot_with_a_branch_are_listed(view: View, world: Wor
 )  # fmt: skip
 def test_what_is_wrong_is_said(view: View, name: str, values: dict[str, str], status: int, message: str) -> None:
     assert message in view(name, status, **values)["message"]
+
+
+@pytest.fixture(scope="module")
+def grown() -> tuple[View, dict[str, str]]:
+    """Return the views of a cube and a line that grew, and were written anew; in between, of other arrays."""
+    storage = arraystore.in_memory_storage()
+    repo = arraystore.Repository.create(storage)
+    ids: dict[str, str] = {}
+
+    def write(name: str, days: int, **options: Any) -> None:
+        session = repo.writable_session("main")
+        shapes = {"cube": (days, 2, 2), "line": (days,)}
+        for path, shape in shapes.items():
+            if options.get("anew", True):
+                array = zarr.create_array(
+                    session.store, name=path, shape=shape, chunks=(1, *shape[1:]), dtype="f4", overwrite=True
+                )
+            else:
+                array = zarr.open_array(session.store, path=path)
+                array.resize(shape)
+            for day in range(days):
+                array[day] = day
+        ids[name] = session.commit(name)
+
+    write("three", 3)
+    write("five", 5, anew=False)
+    write("anew", 5)
+    repo.wait_for_maintenance()
+    return viewer(open_to_look(storage)), ids
+
+
+def test_what_was_appended_is_compared_with_nothing(grown: tuple[View, dict[str, str]]) -> None:
+    view, ids = grown
+    places = {"from_": ids["three"], "to": ids["five"]}
+    found = view("diff-values", **places, path="cube", index="4,0,0")
+    assert np.isnan(found["before"]).all()
+    assert (found["after"] == 4).all()
+    assert (found["others"][0]["start"], found["differing"]) == (4, 4)
+    back = view("diff-values", from_=ids["five"], to=ids["three"], path="cube", index="4,0,0")
+    assert (back["before"] == 4).all()
+    assert np.isnan(back["after"]).all()
+    assert back["others"][0]["start"] == 4
+    line = view("diff-values", **places, path="line")
+    np.testing.assert_array_equal(line["before"], [0, 1, 2, np.nan, np.nan])
+    np.testing.assert_array_equal(line["after"], [0, 1, 2, 3, 4])
+    assert (line["axes"][0]["stop"], line["differing"]) == (5, 2)
+
+
+def test_an_array_that_was_written_anew_is_compared_with_the_one_that_it_replaced(
+    grown: tuple[View, dict[str, str]],
+) -> None:
+    view, ids = grown
+    places = {"from_": ids["three"], "to": ids["anew"]}
+    found = view("diff-values", **places, path="cube", index="2,0,0")
+    assert found["differing"] == 0
+    lines = view("diff-node", **places, path="cube")["lines"]
+    assert [line.strip(" ,") for line in lines if line[0] in "+-"] == [
+        "--- before/zarr.json", "+++ after/zarr.json", "-    3", "+    5",
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def conventions() -> View:
+    """Return the views of arrays as the conventions of CF allow them."""
+    storage = arraystore.in_memory_storage()
+    repo = arraystore.Repository.create(storage)
+    session = repo.writable_session("main")
+
+    def line(name: str, values: Any, **options: Any) -> None:
+        shape, dtype = np.shape(values), options.pop("dtype", "f8")
+        array = zarr.create_array(session.store, name=name, shape=shape, dtype=dtype, **options)
+        array[...] = values
+
+    line("old", [1, -99, 3], dtype="i2", zarr_format=2, fill_value=-99,
+         attributes={"_ARRAY_DIMENSIONS": ["x"], "scale_factor": 0.5})  # fmt: skip
+    line("plain", [1, 0, 3], dtype="i2", zarr_format=2, fill_value=0)
+    line("misnamed", [[1, 2]], dtype="i2", zarr_format=2, attributes={"_ARRAY_DIMENSIONS": ["x"]})
+    line("bright", [[1e44, 1e-60, 9.969209968386869e36, 0]])
+    line("counts", [123456789, -3], dtype="i4")
+    line("y", [9000, 8950, 8900], dtype="i2", dimension_names=["y"], attributes={"scale_factor": 0.01})
+    line("northing", [4523100.5, 4523110.5], dimension_names=["northing"])
+    since = {"units": "seconds since 2000-01-01"}
+    line("second", [0.0, 30.0, np.nan], dimension_names=["second"], attributes=since)
+    line("hour", 18262 + np.arange(3) / 24 + 1e-11, dimension_names=["hour"], attributes={
+        "units": "days since 1950-01-01"})  # fmt: skip
+    for name, size in (("y", 3), ("northing", 2), ("second", 3), ("hour", 3)):
+        line(f"along_{name}", np.zeros(size), dimension_names=[name])
+    session.commit("conventions")
+    return viewer(open_to_look(storage))
+
+
+def test_the_fill_value_of_zarr_2_is_a_missing_value_where_xarray_takes_it_for_one(conventions: View) -> None:
+    found = conventions("preview", at="branch:main", path="old")
+    np.testing.assert_array_equal(found["values"], [0.5, np.nan, 1.5])
+    assert conventions("preview", at="branch:main", path="plain")["values"].tolist() == [1, 0, 3]
+
+
+def test_numbers_of_any_size_are_shown(conventions: View) -> None:
+    found = conventions("preview", at="branch:main", path="bright")
+    np.testing.assert_array_equal(found["values"], [[1e44, 1e-60, np.nan, 0]])
+    assert conventions("preview", at="branch:main", path="counts")["table"] == [["123456789", "-3"]]
+
+
+def test_dimensions_whose_names_do_not_fit_have_none(conventions: View) -> None:
+    assert conventions("preview", at="branch:main", path="misnamed")["values"].tolist() == [[1, 2]]
+    assert conventions("node", at="branch:main", path="misnamed")["dimensions"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("y", ["90", "89.5", "89"]),
+        ("northing", ["4523100.5", "4523110.5"]),
+        ("second", ["2000-01-01 00:00:00", "2000-01-01 00:00:30", ""]),
+        ("hour", ["2000-01-01", "2000-01-01 01:00", "2000-01-01 02:00"]),
+    ],
+)
+def test_labels_are_unpacked_and_as_fine_as_their_coordinate(conventions: View, name: str, labels: list[str]) -> None:
+    assert conventions("preview", at="branch:main", path=f"along_{name}")["axes"][0]["labels"] == labels

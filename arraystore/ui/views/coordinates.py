@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,14 +19,18 @@ from arraystore._session.regions.layout import layout_of
 from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.ui.views.bounded_reading import read_bounded
-from arraystore.ui.views.hierarchy import attributes_of, document_of, inner_chunk_shape
+from arraystore.ui.views.hierarchy import document_of, inner_chunk_shape
 from arraystore.ui.views.limits import MAX_COORDINATES
+from arraystore.ui.views.packing import is_packed, packing_of, unpacked
 from arraystore.ui.views.snapshots import state_of
 
 __all__ = ["Axis", "Coordinate", "axis_of", "load_coordinate"]
 
 _KEPT = 8
 _LONGEST_LABEL = 64
+_DIGITS = 8
+"""Digits of a label, which tell coordinates in metres apart."""
+_HALF_A_MILLISECOND = timedelta(microseconds=500)
 
 _read: WeakKeyDictionary[Session, OrderedDict[str, Coordinate | None]] = WeakKeyDictionary()
 
@@ -72,7 +77,8 @@ class Coordinate:
             if times is not None:
                 return times
         if values.dtype.kind in "fc":
-            return tuple([f"{value:.6g}" for value in values.tolist()])
+            digits = _DIGITS if values.dtype.itemsize > 4 else _DIGITS - 1
+            return tuple([f"{value:.{digits}g}" for value in values.tolist()])
         if values.dtype.kind == "M":
             return tuple(np.datetime_as_string(values, unit="auto").tolist())
         return tuple([str(value)[:_LONGEST_LABEL] for value in values.tolist()])
@@ -91,17 +97,21 @@ def _times(values: npt.NDArray[Any], attributes: Mapping[str, Any]) -> tuple[str
 
     calendar = attributes.get("calendar", "standard")
     try:
-        dates = cftime.num2date(values, attributes["units"], calendar if isinstance(calendar, str) else "standard")
-        return tuple([_date_text(date) for date in np.atleast_1d(dates).tolist()])
+        numbers = np.ma.masked_invalid(values) if values.dtype.kind == "f" else values
+        dates = cftime.num2date(numbers, attributes["units"], calendar if isinstance(calendar, str) else "standard")
+        return _date_texts(np.ma.atleast_1d(dates).tolist())
     except (ValueError, OverflowError, TypeError, KeyError, AttributeError):
         return None
 
 
-def _date_text(date: Any) -> str:
-    if date is None:
-        return ""
-    text = str(date.isoformat(sep=" ", timespec="minutes"))
-    return text.removesuffix(" 00:00")
+def _date_texts(dates: Sequence[Any]) -> tuple[str, ...]:
+    """Return dates to the minute, or finer where one of them needs it; an empty string for none."""
+    rounded = [None if date is None else date + _HALF_A_MILLISECOND for date in dates]  # floating-point times are near
+    known = [date for date in rounded if date is not None]
+    finest = "seconds" if any(date.second for date in known) else "minutes"
+    finest = "milliseconds" if any(date.microsecond >= 1000 for date in known) else finest
+    texts = ["" if date is None else str(date.isoformat(sep=" ", timespec=finest)) for date in rounded]
+    return tuple([text.removesuffix(" 00:00") for text in texts])
 
 
 def axis_of(
@@ -174,4 +184,7 @@ async def _load(session: Session, node: Node) -> Coordinate | None:
     chunk: Sequence[int] = inner_chunk_shape(document_of(node)) or (MAX_COORDINATES + 1,)
     if max(layout.shape[0], chunk[0]) > MAX_COORDINATES or layout.dtype.hasobject or layout.dtype.itemsize > 1024:
         return None
-    return Coordinate(await read_bounded(session, node, [slice(0, layout.shape[0])]), attributes_of(node))
+    values, attributes = await read_bounded(session, node, [slice(0, layout.shape[0])]), packing_of(node)
+    if values.dtype.kind in "iuf" and is_packed(attributes):
+        values = unpacked(values, attributes)
+    return Coordinate(values, attributes)

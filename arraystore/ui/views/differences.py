@@ -7,6 +7,7 @@ import difflib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from arraystore.ui.views.chunk_map import Picture, changed_chunks, count_in, mak
 from arraystore.ui.views.coordinates import Axis, text_of
 from arraystore.ui.views.hierarchy import attributes_of, chunk_shape, document_of
 from arraystore.ui.views.limits import MAX_LINES, MAX_MESSAGE, MAX_PATHS
+from arraystore.ui.views.packing import for_page
 from arraystore.ui.views.preview import Plane, Summary, read_plane, summary_of
 from arraystore.ui.views.snapshots import array_at, load_session, node_at, state_of
 
@@ -81,9 +83,10 @@ class NodeDifference:
 class ValueDifference:
     """Values of a part of an array in two snapshots, thinned out alike."""
 
-    before: npt.NDArray[np.float32]
-    after: npt.NDArray[np.float32]
-    difference: npt.NDArray[np.float32]
+    before: npt.NDArray[np.floating[Any]]
+    """Values before; NaN where there is none, at places that the array did not have yet, for instance."""
+    after: npt.NDArray[np.floating[Any]]
+    difference: npt.NDArray[np.floating[Any]]
     """After minus before; NaN where one of them has no value."""
     kind: str
     axes: tuple[Axis, ...]
@@ -165,7 +168,13 @@ def _counterparts(first: Session, second: Session, path: str) -> tuple[Node | No
     except NodeNotFoundError:
         was = node_at(first, path)
         return was, state_of(second).by_id(was.id)
-    return state_of(first).by_id(now.id), now
+    return state_of(first).by_id(now.id) or _replaced_node(first, second, now), now
+
+
+def _replaced_node(first: Session, second: Session, now: Node) -> Node | None:
+    """Return the node of the same path and kind that another one has replaced, as writing a dataset anew does."""
+    was = state_of(first).nodes.get(now.key)
+    return was if was is not None and was.kind == now.kind and state_of(second).by_id(was.id) is None else None
 
 
 async def _changed(
@@ -220,16 +229,15 @@ async def value_difference(
         raise InvalidInputError(f"array '/{path}' is in one of the two snapshots only: there is nothing to subtract")
     ours, theirs = await asyncio.gather(read_plane(first, was, axes, index), read_plane(second, now, axes, index))
     old, new = _same_part(path, ours, theirs)
-    with np.errstate(invalid="ignore"):  # of infinities
-        difference = new - old
+    difference = new - old
     attributes = attributes_of(now)
     return ValueDifference(
-        old.astype(np.float32),
-        new.astype(np.float32),
-        difference.astype(np.float32),
+        for_page(old),
+        for_page(new),
+        for_page(difference),
         theirs.kind,
-        theirs.axes if theirs.values.shape == new.shape else ours.axes,
-        theirs.others,
+        tuple([mine if mine.stop > other.stop else other for mine, other in zip(ours.axes, theirs.axes, strict=True)]),
+        ours.others if _lacks(theirs, ours) else theirs.others,
         ours.clipped or theirs.clipped,
         (summary_of(old), summary_of(new), summary_of(difference)),
         int(((old != new) & ~(np.isnan(old) & np.isnan(new))).sum()),
@@ -239,7 +247,10 @@ async def value_difference(
 
 
 def _same_part(path: str, ours: Plane, theirs: Plane) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the values of both that are at the same places: an array may have grown."""
+    """Return the values of both at the same places, NaN at those that only the other one has: an array may have grown.
+
+    Raises `InvalidInputError` where there is nothing to compare.
+    """
     old, new = ours.values, theirs.values
     if old.dtype.kind != "f" or new.dtype.kind != "f" or old.ndim != new.ndim:
         raise InvalidInputError(f"array '/{path}' does not hold numbers of one shape in both snapshots")
@@ -247,5 +258,20 @@ def _same_part(path: str, ours: Plane, theirs: Plane) -> tuple[npt.NDArray[np.fl
         raise InvalidInputError(
             f"array '/{path}' has another shape in each snapshot, too large to be shown whole: choose other axes"
         )
-    common = tuple([slice(0, min(sides)) for sides in zip(old.shape, new.shape, strict=True)])
-    return old[common], new[common]
+    if _lacks(ours, theirs) and _lacks(theirs, ours):
+        raise InvalidInputError(f"array '/{path}' has this index in neither snapshot: choose another one")
+    shape = tuple(map(max, old.shape, new.shape))
+    return _padded(old, shape, empty=_lacks(ours, theirs)), _padded(new, shape, empty=_lacks(theirs, ours))
+
+
+def _lacks(plane: Plane, other: Plane) -> bool:
+    """Tell whether an array ends before the index at which the other one is shown."""
+    return any(mine.start < its.start for mine, its in zip(plane.others, other.others, strict=True))
+
+
+def _padded(values: npt.NDArray[np.float64], shape: tuple[int, ...], *, empty: bool) -> npt.NDArray[np.float64]:
+    """Return values in an array of a shape, which is NaN elsewhere."""
+    result = np.full(shape, np.nan)
+    if not empty:
+        result[tuple(map(slice, values.shape))] = values
+    return result

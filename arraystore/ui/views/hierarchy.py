@@ -183,17 +183,20 @@ def data_type(document: dict[str, Any]) -> str:
 def dimension_names(node: Node, document: dict[str, Any] | None = None) -> tuple[str | None, ...] | None:
     """Return the names of the dimensions: of the metadata, or as xarray writes them for Zarr v2."""
     document = document_of(node) if document is None else document
-    names = document.get("dimension_names")
+    names, shape = document.get("dimension_names"), document.get("shape")
     if names is None:
         names = attributes_of(node, document).get("_ARRAY_DIMENSIONS")
-    return tuple(None if name is None else str(name) for name in names) if isinstance(names, list) else None
+    if not isinstance(names, list) or not isinstance(shape, list) or len(names) != len(shape):
+        return None
+    return tuple(None if name is None else str(name) for name in names)
 
 
 def _codecs(document: dict[str, Any]) -> tuple[Any, ...]:
     codecs = document.get("codecs")
     if isinstance(codecs, list):
         return tuple(codecs)
-    found = [*(document.get("filters") or ()), document.get("compressor")]
+    filters = document.get("filters")
+    found = [*(filters if isinstance(filters, list) else ()), document.get("compressor")]
     return tuple(each for each in found if each is not None)
 
 
@@ -201,6 +204,7 @@ def _nbytes(shape: tuple[int, ...], dtype: str) -> float | None:
     import numpy as np
 
     try:
-        return float(math.prod(shape)) * np.dtype(dtype).itemsize
+        known = np.dtype(dtype)
+        return None if known.hasobject or not known.itemsize else float(math.prod(shape)) * known.itemsize
     except (TypeError, ValueError, OverflowError):
         return None

@@ -10,22 +10,58 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["unpacked"]
+from arraystore._format.node import Node
+from arraystore.ui.views.hierarchy import attributes_of, document_of
 
-_UNWRITTEN = 9e36
-"""NetCDF fills what nobody wrote with 9.96921e36."""
+__all__ = ["for_page", "is_packed", "packing_of", "unpacked"]
+
+_UNWRITTEN = 9.969209968386869e36
+"""What NetCDF fills in for floating-point numbers that nobody wrote."""
+
+_MISSING = ("_FillValue", "missing_value")
+_SCALE = ("scale_factor", "add_offset")
+
+
+def packing_of(node: Node) -> dict[str, Any]:
+    """Return the attributes of an array; of Zarr v2 with the fill value, which xarray takes for a missing value."""
+    attributes, document = attributes_of(node), document_of(node)
+    if document.get("zarr_format") == 2 and "_ARRAY_DIMENSIONS" in attributes and "_FillValue" not in attributes:
+        return {**attributes, "_FillValue": document.get("fill_value")}
+    return attributes
+
+
+def is_packed(attributes: Mapping[str, Any]) -> bool:
+    """Tell whether values are not those that are stored, by their attributes."""
+    return any(attributes.get(name) is not None for name in (*_MISSING, *_SCALE))
+
+
+def for_page(values: npt.NDArray[np.float64]) -> npt.NDArray[np.floating[Any]]:
+    """Return the values of a plane in 32 bits; of a line, and of numbers too large or small for that, in 64."""
+    if values.ndim < 2:
+        return values
+    with np.errstate(over="ignore", under="ignore"):
+        narrow = values.astype(np.float32)
+    kept = (np.isfinite(narrow) == np.isfinite(values)) & ((narrow == 0) == (values == 0))
+    return narrow if kept.all() else values
 
 
 def unpacked(values: npt.NDArray[Any], attributes: Mapping[str, Any]) -> npt.NDArray[np.float64]:
-    """Return values in 64 bits, unpacked and with NaN for missing ones."""
+    """Return values in 64 bits, unpacked and with NaN for missing and infinite ones."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = _unpacked(values, attributes)
+    result[~np.isfinite(result)] = np.nan
+    return result
+
+
+def _unpacked(values: npt.NDArray[Any], attributes: Mapping[str, Any]) -> npt.NDArray[np.float64]:
     result = np.array(values, dtype=np.float64)
-    for name in ("_FillValue", "missing_value"):
+    for name in _MISSING:
         missing = _number(attributes.get(name), values.dtype)
         if missing is not None:
             result[values == missing] = np.nan
     if values.dtype.kind == "f":
-        result[np.abs(result) > _UNWRITTEN] = np.nan
-    scale, offset = (_number(attributes.get(name), None) for name in ("scale_factor", "add_offset"))
+        result[result == _UNWRITTEN] = np.nan
+    scale, offset = (_number(attributes.get(name), None) for name in _SCALE)
     if scale is not None:
         result *= scale
     if offset is not None:

@@ -27,7 +27,7 @@ from arraystore.ui.views.limits import (
     MAX_TABLE,
     TooLargeError,
 )
-from arraystore.ui.views.packing import unpacked
+from arraystore.ui.views.packing import for_page, packing_of, unpacked
 from arraystore.ui.views.slicing import check_index, choose_axes
 from arraystore.ui.views.snapshots import array_at, load_session
 
@@ -37,6 +37,8 @@ _LINE = 2_000
 """Points of a line."""
 
 _LONGEST_TEXT = 80
+_EXACT = 1 << 53
+"""Integers up to this are told apart by their 64-bit floating-point numbers."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Preview:
     snapshot: str
     path: str
     kind: str
-    values: npt.NDArray[np.float32] | None
+    values: npt.NDArray[np.floating[Any]] | None
     """Numbers for an image or a line; None for a table."""
     table: tuple[tuple[str, ...], ...] | None
     """Text of items, at most 2,000."""
@@ -135,7 +137,7 @@ async def preview(
         session.snapshot_id,
         found.path,
         plane.kind,
-        plane.values.astype(np.float32) if numeric else None,
+        for_page(plane.values) if numeric else None,
         table_of(plane.values),
         plane.axes,
         plane.others,
@@ -170,7 +172,7 @@ async def read_plane(session: Session, found: Node, axes: Sequence[int] | None, 
     ]
     return Plane(
         _kind(len(shown), numeric=numeric),
-        unpacked(values, attributes_of(found)) if numeric else _texts(values),
+        unpacked(values, packing_of(found)) if numeric else _texts(values),
         tuple([described[axis] for axis in shown]),
         tuple([each for axis, each in enumerate(described) if axis not in windows]),
         clipped,
@@ -254,5 +256,6 @@ def table_of(values: npt.NDArray[Any]) -> tuple[tuple[str, ...], ...]:
 
 def _item_text(item: Any) -> str:
     if isinstance(item, float):
-        return "" if math.isnan(item) else f"{item:.7g}"
+        whole = item.is_integer() and abs(item) <= _EXACT
+        return "" if math.isnan(item) else str(int(item)) if whole else f"{item:.7g}"
     return str(item)[:_LONGEST_TEXT]
