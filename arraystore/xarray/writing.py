@@ -219,6 +219,8 @@ def _growing(session: Session | ForkSession, dim: Hashable | None) -> Iterator[N
         yield
     elif isinstance(session, ForkSession):
         raise SessionStateError("forks do not append to arrays: do it in the session, before forking")
+    elif not session.records_appends:
+        yield
     else:
         with session.appending(str(dim)), session.hierarchy.untracked():
             yield

@@ -254,6 +254,23 @@ def test_dask_arrays_are_written_into_a_fork_a_block_at_a_time(repo: icechunk.Re
         session.commit("a dataset")
 
 
+@pytest.mark.parametrize("solver", [icechunk.ConflictDetector(), icechunk.BasicConflictSolver()])
+def test_the_second_of_two_appends_is_a_conflict(repo: icechunk.Repository, solver: icechunk.ConflictSolver) -> None:
+    def day(number: int) -> xr.Dataset:
+        return xr.Dataset({"rain": ("time", [float(number)])}, coords={"time": [number]})
+
+    encoding = {name: {"chunks": (1,)} for name in ("rain", "time")}
+    with repo.transaction("main", message="the first day") as store:
+        to_icechunk(day(0), store.session, encoding=encoding)
+    first, again = repo.writable_session("main"), repo.writable_session("main")
+    for session in (first, again):
+        to_icechunk(day(1), session, append_dim="time")
+    first.commit("the second day")
+    with pytest.raises(icechunk.RebaseFailedError):
+        again.commit("the second day, again", rebase_with=solver)
+    assert zarr.open_array(repo.readonly_session("main").store, path="time", mode="r")[:].tolist() == [0, 1]
+
+
 def forks_of(session: icechunk.Session, *values: int) -> list[icechunk.ForkSession]:
     """Return forks that write all of an array `a` of two chunks: ones, and a value of its own in the last item."""
     forks = [session.fork() for _ in values]

@@ -44,6 +44,7 @@ class Session:
     def __init__(self, session: Any, mode: SessionMode, opened: Opened) -> None:
         self._core: arraystore.Session = session
         session.rebase_metadata = _rebase_metadata
+        session.records_appends = False  # in Icechunk the second of two appends conflicts: a job that ran twice fails
         self._mode = mode
         self._opened = opened
 
