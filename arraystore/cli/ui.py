@@ -13,8 +13,8 @@ import typer
 from arraystore.cli.options import Authorize, Json, Url
 from arraystore.cli.resolve import open_storage
 
-_MOST_MEMORY = 4 << 30
-"""Bytes of address space, a tenth of which a server uses; zarr decodes chunks without a bound."""
+_ROOM = 4 << 30
+"""Bytes of address space for views, a tenth of which a server uses."""
 
 
 def ui(
@@ -42,27 +42,16 @@ def ui(
         _export(url, export, branch, authorize or (), as_json=as_json)
         return
     from arraystore.ui import serve
+    from arraystore.ui.address_space import limit_address_space
 
     def started(address: str) -> None:
         _announce(address, as_json=as_json)
         if browser:
             webbrowser.open(address)
-        _bound_memory()  # after the browser, which would inherit the limit
+        limit_address_space(_ROOM)  # after the browser, which would inherit the limit
 
     with contextlib.suppress(KeyboardInterrupt):  # how it is meant to end
         serve(open_storage(url), port=port, authorize=authorize or (), started=started)
-
-
-def _bound_memory() -> None:
-    """Limit what this process can allocate, so that a chunk that decodes to very much is an error and no more."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # not on Windows
-        return
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
-    bound = _MOST_MEMORY if most == resource.RLIM_INFINITY else min(_MOST_MEMORY, most)
-    with contextlib.suppress(ValueError, OSError):  # not every system has this limit
-        resource.setrlimit(resource.RLIMIT_AS, (bound, most))
 
 
 def _export(url: str, file: Path, branch: str, authorize: Sequence[str], *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from arraystore.ui.assets import page_assets
 
-__all__ = ["bundled_page", "bundled_script"]
+__all__ = ["bundled_page", "bundled_script", "json_in_markup"]
 
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([a-z]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async function|function|const|class) (\w+))", re.MULTILINE)
@@ -49,14 +49,16 @@ def bundled_page(report: dict[str, Any], title: str) -> str:
     )
     page = assets["index.html"].data.decode()
     start, end = page.index("<title>"), page.index("</head>")
-    scripts = f'<script type="application/json" id="report">{_data(report)}</script>\n<script>{script}</script>\n'
+    scripts = (
+        f'<script type="application/json" id="report">{json_in_markup(report)}</script>\n<script>{script}</script>\n'
+    )
     body = page[end:].replace("</body>", f"{scripts}</body>")
     return f"{page[:start]}{head}\n{body}"
 
 
-def _data(report: dict[str, Any]) -> str:
+def json_in_markup(value: dict[str, Any]) -> str:
     """Return JSON that no text in it can end early."""
-    text = json.dumps(report, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

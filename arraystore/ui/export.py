@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from arraystore._runtime import run
 from arraystore._runtime.extras import check_extra
 from arraystore.errors import InvalidInputError
 from arraystore.storage.protocol import Storage
-from arraystore.ui.bundle import bundled_page
+from arraystore.ui.bundle import bundled_page, json_in_markup
 from arraystore.ui.opening import open_to_look
 from arraystore.ui.server.answers import answer
 
@@ -47,7 +46,7 @@ class _Report:
         values = {key.rstrip("_"): value for key, value in parameters.items()}
         found = await answer(self.repository, name, values)
         body = {key: value for key, value in found.body.items() if key != "cost"}
-        size = _size(body)
+        size = len(json_in_markup(body))
         if self.room < size:
             self.full = True
         else:
@@ -59,17 +58,6 @@ class _Report:
 def _key(name: str, values: Mapping[str, str]) -> str:
     """Return the key that the page asks for; see `keyOf` in api.js."""
     return "&".join([name, *(f"{key}={value}" for key, value in sorted(values.items()))])
-
-
-def _size(value: Any) -> int:
-    """Estimate the bytes of a value as JSON."""
-    if isinstance(value, str):
-        return len(value) + 2
-    if isinstance(value, dict):
-        return sum(len(key) + 4 + _size(item) for key, item in value.items())
-    if isinstance(value, list):
-        return sum(map(_size, value)) + len(value)
-    return 8
 
 
 def export_report(
@@ -114,12 +102,12 @@ def export_report(
     if max_bytes < 0:
         raise InvalidInputError(f"max_bytes={max_bytes} must be >= 0")
     repository = open_to_look(storage, authorize)
-    repository.lookup_branch(branch)
+    tip = repository.lookup_branch(branch)
     report = _Report(repository, max_bytes)
-    run(_gather(report, branch))
+    run(_gather(report, branch, tip))
     made = datetime.now(UTC).isoformat(sep=" ", timespec="minutes")[:16]
     text = bundled_page(
-        {"made": f"{made} UTC", "version": __version__, "branch": branch, "views": report.views},
+        {"made": f"{made} UTC", "version": __version__, "branch": branch, "tip": tip, "views": report.views},
         f"arraystore: {repository.storage.location}",
     )
     data = text.encode(errors="replace")
@@ -128,28 +116,28 @@ def export_report(
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Write a file at once: nobody sees a half of it."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
+    """Write a file at once, with the permissions of any new file: nobody sees a half of it."""
+    name = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with name.open("xb") as file:
+        try:
             file.write(data)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
+            file.close()
+            name.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                name.unlink()
+            raise
 
 
-async def _gather(report: _Report, branch: str) -> None:
+async def _gather(report: _Report, branch: str, tip: str) -> None:
     overview = await report.add("overview")
     history = await report.add("history", limit="200")
     if history is not None and not history["complete"]:
         history = await report.add("history", limit=str(_COMMITS))
         if (body := report.views.pop(_key("history", {"limit": str(_COMMITS)}), None)) is not None:
             report.views["history"] = body  # the page asks for all
-    tips = {each["name"]: each["snapshot"] for each in overview["branches"]}
-    await _snapshot(report, tips[branch])
+    tips = {each["name"]: each["snapshot"] for each in overview["branches"]} if overview is not None else {}
+    await _snapshot(report, tip)
     if history is None:
         return
     for at in [row for row, _ in zip(range(len(history["ids"])), range(_COMPARED), strict=False)]:
@@ -159,7 +147,7 @@ async def _gather(report: _Report, branch: str) -> None:
             await _comparison(report, history["ids"][parent], history["ids"][at])
     names = [name for name in tips if name != branch and tips[name]]
     for name in names[:4]:
-        await _comparison(report, tips[branch], tips[name])
+        await _comparison(report, tip, tips[name])
     for identifier in history["ids"][_COMPARED:]:
         await report.add("snapshot", id=identifier)
 

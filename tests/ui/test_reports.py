@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
 import arraystore
 from arraystore._conflicts import Conflict, ConflictType
@@ -17,6 +19,7 @@ from arraystore.errors import InvalidInputError, RebaseFailedError, RefNotFoundE
 from arraystore.ui import conflict_link, export_report
 from arraystore.ui.assets import page_assets
 from arraystore.ui.bundle import bundled_page, bundled_script
+from arraystore.ui.views import overview
 from tests.ui.conftest import World
 from tests.ui.hostile import MARKUP, build_hostile
 
@@ -25,7 +28,7 @@ def views_of(path: Path) -> dict[str, object]:
     found = re.search(r'<script type="application/json" id="report">(.*?)</script>', path.read_text(), re.DOTALL)
     assert found is not None
     report = json.loads(found[1])
-    assert report.keys() == {"made", "version", "branch", "views"}
+    assert report.keys() == {"made", "version", "branch", "tip", "views"}
     return report["views"]
 
 
@@ -47,6 +50,35 @@ def test_a_report_without_room_says_so(world: World, tmp_path: Path) -> None:
     _, complete = export_report(world.storage, tmp_path / "report.html", max_bytes=3_000)
     assert not complete
     assert "overview" in views_of(tmp_path / "report.html")
+
+
+def test_a_report_has_at_most_the_bytes_that_it_may_have(tmp_path: Path) -> None:
+    storage = arraystore.in_memory_storage()
+    with arraystore.Repository.create(storage).transaction("main", message="names") as store:
+        for number in range(20):
+            zarr.create_group(store, path=f"group{number}", attributes={"name": "<气温>" * 500})
+    smallest, _ = export_report(storage, tmp_path / "report.html", max_bytes=0)
+    size, complete = export_report(storage, tmp_path / "report.html", max_bytes=100_000)
+    assert not complete
+    assert 0 < size - smallest <= 100_000 + 20_000  # keys of views are not counted
+
+
+def test_a_report_shows_a_branch_that_the_overview_leaves_out(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "_MAX_BRANCHES", 1)
+    export_report(world.storage, tmp_path / "report.html", branch="dev")
+    assert f"tree&at={world.ids['dev']}" in views_of(tmp_path / "report.html")
+
+
+def test_a_report_is_as_private_as_any_new_file(world: World, tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        export_report(world.storage, tmp_path / "report.html", max_bytes=0)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "report.html").stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_a_report_of_nothing_leaves_no_file(world: World, tmp_path: Path) -> None:

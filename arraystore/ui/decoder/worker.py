@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
-from pathlib import Path
 from typing import IO, Any
 
 import numcodecs.blosc
@@ -14,6 +12,7 @@ import numpy.typing as npt
 import zarr
 
 from arraystore._commit.edge_chunks import open_in_memory
+from arraystore.ui.address_space import limit_address_space
 from arraystore.ui.decoder.messages import receive, send
 
 _ROOM = 768 << 20
@@ -34,17 +33,12 @@ def main() -> None:
 
 
 def _bound_resources() -> None:
-    try:
+    limit_address_space(_ROOM, for_good=True)
+    with contextlib.suppress(ModuleNotFoundError, ValueError, OSError):  # not every system has these limits
         import resource
-    except ModuleNotFoundError:  # not on Windows, where only time is bounded
-        return
-    try:
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError):
-        used = 1 << 30
-    for kind, bound in ((resource.RLIMIT_AS, used + _ROOM), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
-        with contextlib.suppress(ValueError, OSError):  # not every system has each limit
-            resource.setrlimit(kind, (bound, bound))
+
+        for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
+            resource.setrlimit(kind, (0, 0))
 
 
 def _answer(sink: IO[bytes], header: dict[str, Any], parts: list[bytes]) -> None:

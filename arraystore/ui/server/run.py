@@ -14,6 +14,7 @@ from arraystore.storage.protocol import Storage
 __all__ = ["PageServer", "serve"]
 
 _LOOPBACK = "127.0.0.1"
+_HTTP = 80
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ def prepare(storage: Storage, *, port: int = 0, authorize: Sequence[str] = ()) -
     bound = _bind(port)
     number = bound.getsockname()[1]
     token = secrets.token_urlsafe(24)
-    app = make_app(repository, token, [f"{name}:{number}" for name in (_LOOPBACK, "localhost")])
+    ports = ["", f":{number}"] if number == _HTTP else [f":{number}"]  # browsers leave out the port of HTTP
+    app = make_app(repository, token, [f"{name}{port}" for name in (_LOOPBACK, "localhost") for port in ports])
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none",
         limit_concurrency=128, timeout_graceful_shutdown=1,

@@ -67,6 +67,7 @@ export async function resolve(at) {
   const [kind, ...rest] = at.split(":");
   const name = rest.join(":");
   if (kind !== "branch" && kind !== "tag") return at;
+  if (report !== null && kind === "branch" && name === report.branch) return report.tip;
   const found = (await overview())[kind === "branch" ? "branches" : "tags"].find((ref) => ref.name === name);
   return found && found.snapshot ? found.snapshot : at;
 }
