@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -45,7 +45,7 @@ class RepositoryCommand(TyperCommand):
         place = self._place
         if place is None:
             return super().parse_args(ctx, args)
-        rest, url = _without_option(args)
+        rest, url = _without_option(args, self._letters)
         if url is None:
             url = (ctx.find_root().obj or {}).get("repository")
         if url is None:
@@ -55,6 +55,12 @@ class RepositoryCommand(TyperCommand):
         if url is not None:
             rest = [url, *rest] if place == 0 else [*rest, url]
         return super().parse_args(ctx, rest)
+
+    @property
+    def _letters(self) -> set[str]:
+        """Letters of options without a value, which may be joined: ``-yR URL``."""
+        names = [name for each in self.params if getattr(each, "is_flag", False) for name in each.opts]
+        return {name[1] for name in names if len(name) == 2}
 
     def _positional(self, args: Sequence[str]) -> Iterator[str]:
         """Yield the arguments that are neither options nor values of options."""
@@ -81,25 +87,35 @@ def _declared() -> Any:
 def _with_repository(repository: RepositoryOption = None) -> None: ...
 
 
-def _without_option(args: Sequence[str]) -> tuple[list[str], str | None]:
-    """Take the option out of arguments."""
+def _without_option(args: Sequence[str], letters: Collection[str]) -> tuple[list[str], str | None]:
+    """Take the option out of arguments, of which `letters` stand for options without a value."""
     rest: list[str] = []
     url: str | None = None
     given = iter(args)
     for arg in given:
         name, separator, value = arg.partition("=")
+        joined = ("", "") if arg == _OPTION[0] else _joined(arg, letters)
         if arg == "--":
             rest += [arg, *given]
-        elif arg in _OPTION:
-            value = next(given, "")
+        elif joined is not None:
+            value = joined[1] or next(given, "")
             if not value:
                 return list(args), None  # the parser says what is missing
+            rest += filter(None, joined[:1])
             url = value
         elif separator and name == _OPTION[0]:
             url = value
         else:
             rest.append(arg)
     return rest, url
+
+
+def _joined(arg: str, letters: Collection[str]) -> tuple[str, str] | None:
+    """Split ``-yRvalue`` into ``-y`` and the value, either of which may be empty; None for any other argument."""
+    before, found, value = arg.partition(_OPTION[1][1])
+    if not found or before[:1] != "-" or before[:2] == "--" or not set(before[1:]) <= set(letters):
+        return None
+    return before if len(before) > 1 else "", value
 
 
 def _is_url(text: str) -> bool:

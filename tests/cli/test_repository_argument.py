@@ -49,6 +49,20 @@ def test_an_argument_goes_before_the_environment_and_the_option_before_both(
     assert len(cli("-R", made.url, "log", "--json").json) == 4
 
 
+def test_the_option_is_found_wherever_the_command_line_allows_it(
+    cli: Cli, made: Made, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REPOSITORY_VARIABLE, elsewhere)
+    assert len(cli("log", f"-R{made.url}", "--json").json) == 4
+    cli("branch", "create", f"-R{made.url}", "old", "main~1")
+    cli("branch", "delete", "-yR", made.url, "old")
+    cli("branch", "create", "-R", made.url, "old", "main~1")
+    cli("branch", "delete", f"-yR{made.url}", "old")
+    assert "old" not in cli("branch", "list", f"-R{made.url}", "--json").json
+    assert "requires an argument" in cli("branch", "delete", "old", "-yR", code=2).err
+    assert "'Rain'" in cli("log", "-bRain", code=1).err
+
+
 def test_import_and_export_take_it_where_their_other_place_is_an_argument(
     cli: Cli, made: Made, elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
