@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._runtime.display import View, section
-from arraystore._runtime.formatting import count_text
+from arraystore._runtime.formatting import count_text, printable
 
 __all__ = ["Conflict", "ConflictType", "Conflicts", "VersionSelection", "conflict_table"]
 
@@ -138,7 +138,7 @@ def _row(item: Any) -> tuple[str, ...]:
 
 def conflict_table(conflicts: Sequence[Any]) -> str:
     """Format conflicts as a table with one line each."""
-    rows = [_COLUMNS, *map(_row, conflicts[:_SHOWN_CONFLICTS])]
+    rows = [_COLUMNS, *(tuple(map(printable, _row(each))) for each in conflicts[:_SHOWN_CONFLICTS])]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [
         "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[4]]).rstrip() for row in rows

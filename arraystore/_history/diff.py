@@ -17,6 +17,7 @@ from arraystore._history.compare import Comparison
 from arraystore._history.diff_rendering import Sections, diff_to_html, diff_to_markdown, diff_to_rich, sections_of
 from arraystore._history.plotting.figures import GREEN, ORANGE
 from arraystore._runtime import lazy_module
+from arraystore._runtime.formatting import printable
 from arraystore.errors import NodeNotFoundError
 
 if TYPE_CHECKING:
@@ -79,7 +80,9 @@ class Diff:
     def __repr__(self) -> str:
         if self.is_empty():
             return "no changes"
-        return "\n".join(f"{name}:\n" + "\n".join(f"    {item}" for item in items) for name, items in self._rows())
+        return "\n".join(
+            f"{name}:\n" + "\n".join(f"    {printable(item)}" for item in items) for name, items in self._rows()
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Diff):

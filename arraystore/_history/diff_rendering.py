@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from arraystore._format.types import Int64s
-from arraystore._runtime.formatting import one_line
+from arraystore._runtime.formatting import one_line, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -76,7 +76,7 @@ def diff_to_markdown(sections: Sections, limit: int | None = _MOST_LINES) -> str
 
 def _code(text: str) -> str:
     """Quote a string as code, with any backticks and line breaks."""
-    text = text.replace("\r", "␍").replace("\n", "␊")
+    text = printable(text.replace("\r", "␍").replace("\n", "␊"))
     longest = run = 0
     for character in text:
         run = run + 1 if character == "`" else 0
@@ -118,7 +118,7 @@ def diff_to_rich(sections: Sections, limit: int | None = _MOST_LINES) -> Table:
         for at, line in enumerate(shown):
             table.add_row(
                 Text(f"{title} ({len(lines):,})" if not at else "", style="bold"),
-                Text(" → ".join(line.paths), style=colour),
+                Text(" → ".join(map(printable, line.paths)), style=colour),
                 Text(line.detail, style="dim"),
             )
         if rest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from arraystore.cli.console import safe
 from arraystore.cli.failures import NotConfirmedError
 
 
@@ -25,6 +26,6 @@ def confirm(operation: str, *, yes: bool) -> None:
         raise NotConfirmedError(
             f"refusing to {operation} without confirmation, as there is no terminal: add --yes; nothing was changed"
         )
-    print(f"{operation[:1].upper()}{operation[1:]}? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"{operation[:1].upper()}{safe(operation[1:])}? [y/N] ", end="", file=sys.stderr, flush=True)
     if read_answer().strip().lower() not in ("y", "yes"):
         raise NotConfirmedError("not confirmed; nothing was changed")

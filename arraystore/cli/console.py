@@ -21,7 +21,18 @@ _WIDTH_WITHOUT_TERMINAL = 140
 """Width of tables in files and pipes, where rich assumes 80 columns."""
 
 
+_TURNING = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+"""Characters that break a line or turn the direction of what follows."""
+
 _CONTROLS = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"}
+_CONTROLS |= {code: f"\\u{code:04x}" for code in _TURNING}
+_CONTROLS_IN_JSON = {code: f"\\u{code:04x}" for code in (*range(127, 160), *_TURNING)}
+"""Those that JSON does not have to escape, and does not contain outside of strings."""
+
+
+def safe(text: str) -> str:
+    """Return text without characters that control a terminal: it may come from a repository."""
+    return text.translate(_CONTROLS)
 
 
 def make_console(*, stderr: bool = False) -> Console:
@@ -54,7 +65,7 @@ def literal(value: object, style: str = "") -> Text:
     """Return a value as text without markup and terminal control characters."""
     from rich.text import Text
 
-    return Text(str(value).translate(_CONTROLS), style=style)
+    return Text(safe(str(value)), style=style)
 
 
 def print_result(as_json: bool, text: str, **values: object) -> None:
@@ -62,7 +73,7 @@ def print_result(as_json: bool, text: str, **values: object) -> None:
     if as_json:
         print_json(values)
     else:
-        print(text)
+        print(safe(text))
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], right: Iterable[str] = ()) -> None:
@@ -112,7 +123,7 @@ def _item_text(value: Any) -> str:
 
 def print_note(text: str) -> None:
     """Print a note on standard error."""
-    print(f"note: {text}", file=sys.stderr)
+    print(f"note: {safe(text)}", file=sys.stderr)
 
 
 def plain(value: Any) -> Any:
@@ -151,12 +162,17 @@ JSON_VERSION = 1
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
     """Print the result of a command as a JSON document, with the version of its fields."""
-    print(json.dumps({"version": JSON_VERSION, "result": plain(value)}, indent=indent, ensure_ascii=False))
+    print(_json({"version": JSON_VERSION, "result": plain(value)}, indent=indent))
 
 
 def stream_json(values: Iterable[Any]) -> None:
     """Print a JSON document whose result is an array, each item as soon as it is available."""
     print(f'{{"version": {JSON_VERSION}, "result": [', end="")
     for number, value in enumerate(values):
-        print(",\n " if number else "\n ", json.dumps(plain(value), ensure_ascii=False), sep="", end="", flush=True)
+        print(",\n " if number else "\n ", _json(plain(value)), sep="", end="", flush=True)
     print("\n]}")
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    """Return JSON without characters that control a terminal."""
+    return json.dumps(value, indent=indent, ensure_ascii=False).translate(_CONTROLS_IN_JSON)

@@ -8,6 +8,7 @@ import traceback
 from typing import Any
 
 from arraystore._runtime.redaction import redact
+from arraystore.cli.console import safe
 from arraystore.errors import (
     ArrayStoreError,
     ConflictError,
@@ -50,8 +51,8 @@ TRACEBACK_VARIABLE = "ARRAYSTORE_TRACEBACK"
 def print_error(error: Exception) -> int:
     """Print an error on standard error and return the exit status."""
     if os.environ.get(TRACEBACK_VARIABLE):
-        print(redact("".join(traceback.format_exception(error))), file=sys.stderr, end="")
-    print(f"error: {redact(_message(error))}", file=sys.stderr)
+        print(safe(redact("".join(traceback.format_exception(error)))), file=sys.stderr, end="")
+    print(f"error: {safe(redact(_message(error)))}", file=sys.stderr)
     return next((status for kind, status in _BY_KIND if isinstance(error, kind)), EXIT_ERROR)
 
 
@@ -96,7 +97,7 @@ def _extra(package: str) -> str:
 def print_usage_error(error: Any) -> int:
     """Print the usage of the command and a usage error, and return the exit status."""
     context = getattr(error, "ctx", None)
-    message = redact(str(error.format_message()))
+    message = safe(redact(str(error.format_message())))
     if context is not None:
         print(context.get_usage(), file=sys.stderr)
         print(f"Try '{context.command_path} --help' for help.", file=sys.stderr)

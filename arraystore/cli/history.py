@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arraystore._runtime.formatting import time_text
-from arraystore.cli.console import literal, make_console, plain, print_json, print_pairs, stream_json
+from arraystore.cli.console import literal, make_console, plain, print_json, print_pairs, safe, stream_json
 from arraystore.cli.options import BranchName, Json, Limit, Ref, Snapshot, Url
 from arraystore.cli.resolve import MOVES, ResolvedRef, moves_of, open_repository, resolve
 from arraystore.errors import InvalidInputError
@@ -47,7 +47,7 @@ def log(
         drawing = repository.ancestry_graph(
             branch=start.branch, tag=start.tag, snapshot_id=start.id, limit=limit or _DRAWN, plain=not _unicode()
         )
-        print_json(drawing.rows) if as_json else print(drawing)
+        print_json(drawing.rows) if as_json else print(safe(str(drawing)))
         return
     history = repository.ancestry(branch=place.branch, tag=place.tag, snapshot_id=place.id)
     shown = itertools.islice(history, limit)
@@ -220,7 +220,7 @@ def diff(
     if as_json:
         print_json(difference)
     elif markdown:
-        print(difference.to_markdown())
+        print(safe(difference.to_markdown()))
     else:
         _print_diff(difference)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from arraystore.cli.confirmation import confirm
-from arraystore.cli.console import print_json, print_result, print_table
+from arraystore.cli.console import print_json, print_result, print_table, safe
 from arraystore.cli.group import CommandGroup
 from arraystore.cli.options import DryRun, Json, Url, Yes
 from arraystore.cli.resolve import open_repository
@@ -39,7 +39,7 @@ def get_metadata(url: Url, name: Name, as_json: Json = False) -> None:
     if as_json:
         print_json(value)
     else:
-        print(_format(value))
+        print(safe(_format(value)))
 
 
 @metadata.command("set")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arraystore.cli.confirmation import confirm
-from arraystore.cli.console import plain, print_json, print_pairs, print_result, print_table
+from arraystore.cli.console import plain, print_json, print_pairs, print_result, print_table, safe
 from arraystore.cli.group import CommandGroup
 from arraystore.cli.options import DryRun, Json, Url, Yes
 from arraystore.cli.resolve import open_repository, open_storage
@@ -94,7 +94,7 @@ def get_config(
     if as_json:
         print_json(values[name])
     else:
-        print(_format(values[name]))
+        print(safe(_format(values[name])))
 
 
 @config.command("set")
