@@ -92,6 +92,8 @@ class SessionBase:
     """A snapshot, with or without changes over it, and its read-only operations."""
 
     hierarchy: Hierarchy
+    records_appends: bool = True
+    """Whether `to_arraystore` records growth along ``append_dim`` as an append, which is rebased onto others."""
 
     def __init__(
         self,

@@ -110,8 +110,6 @@ class Session(SessionBase):
         self.default_metadata: dict[str, Any] = {}
         self.rebase_metadata: Callable[[int], dict[str, Any]] | None = None
         """Returns metadata of a commit with a solver by the number of times that it was rebased."""
-        self.records_appends = True
-        """Whether `to_arraystore` records growth along ``append_dim`` as an append, which is rebased onto others."""
         self.written: int | None = None  # time of the snapshot in microseconds, if it is a copy of an older one
         if branch is not None:
             self._show(ChangeSet(tip.state, pack_writer(context)), self.hierarchy.reads)
