@@ -155,6 +155,24 @@ def test_two_snapshots_are_compared(watched: Watched, url: str, world: World) ->
     page.wait_for_selector(".diff .removed:has-text('Warm air')")
 
 
+def test_what_was_appended_is_shown_beside_nothing(browser: Any) -> None:
+    storage = arraystore.in_memory_storage()
+    repo = arraystore.Repository.create(storage)
+    with repo.transaction("main", message="one day") as store:
+        array = zarr.create_array(store, name="cube", shape=(1, 2, 3), chunks=(1, 2, 3), dtype="f4")
+        array[...] = 280
+    with repo.transaction("main", message="two days") as store:
+        array = zarr.open_array(store, path="cube")
+        array.resize((2, 2, 3))
+        array[1] = 290
+    with serving(storage) as url:
+        watched = Watched(browser)
+        page = watched.open(f"{url}#/compare?path=/cube", ".triple canvas")
+        assert page.locator(".values .numbers").inner_text() == "6 items in one of the two only"
+        watched.close()
+    assert watched.problems == []
+
+
 def test_an_empty_repository_is_no_error(browser: Any) -> None:
     storage = arraystore.in_memory_storage()
     arraystore.Repository.create(storage)

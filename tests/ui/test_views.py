@@ -308,6 +308,8 @@ def conventions() -> View:
     line("misnamed", [[1, 2]], dtype="i2", zarr_format=2, attributes={"_ARRAY_DIMENSIONS": ["x"]})
     line("bright", [[1e44, 1e-60, 9.969209968386869e36, 0]])
     line("counts", [123456789, -3], dtype="i4")
+    line("moments", [1], dtype="i8", fill_value=-(1 << 63), attributes={"seed": [(1 << 60) + 1, 7]})
+    line("objects", ["a"], dtype=str, zarr_format=2)
     line("y", [9000, 8950, 8900], dtype="i2", dimension_names=["y"], attributes={"scale_factor": 0.01})
     line("northing", [4523100.5, 4523110.5], dimension_names=["northing"])
     since = {"units": "seconds since 2000-01-01"}
@@ -330,6 +332,15 @@ def test_numbers_of_any_size_are_shown(conventions: View) -> None:
     found = conventions("preview", at="branch:main", path="bright")
     np.testing.assert_array_equal(found["values"], [[1e44, 1e-60, np.nan, 0]])
     assert conventions("preview", at="branch:main", path="counts")["table"] == [["123456789", "-3"]]
+
+
+def test_integers_that_a_page_would_round_are_text(conventions: View) -> None:
+    found = conventions("node", at="branch:main", path="moments")
+    assert (found["fill_value"], found["attributes"]) == (str(-(1 << 63)), {"seed": [str((1 << 60) + 1), 7]})
+
+
+def test_items_without_a_fixed_size_have_no_bytes(conventions: View) -> None:
+    assert conventions("node", at="branch:main", path="objects")["nbytes"] is None
 
 
 def test_dimensions_whose_names_do_not_fit_have_none(conventions: View) -> None:

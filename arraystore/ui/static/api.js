@@ -96,6 +96,8 @@ const ARRAYS = {
   "|u1": Uint8Array, "<u2": Uint16Array, "<f4": Float32Array, "<f8": Float64Array, "<i4": Int32Array,
 };
 
+const AS_THEY_ARE = new Set(["attributes", "codecs", "fill_value", "metadata"]);  // what looks like an array there is none
+
 function decoded(value) {
   if (Array.isArray(value)) return value.map(decoded);
   if (value === null || typeof value !== "object") return value;
@@ -103,7 +105,7 @@ function decoded(value) {
     return { shape: value.shape, values: typed(ARRAYS[value.dtype], value.data) };
   }
   const result = Object.create(null);
-  for (const name of Object.keys(value)) result[name] = name === "attributes" || name === "metadata" ? value[name] : decoded(value[name]);
+  for (const name of Object.keys(value)) result[name] = AS_THEY_ARE.has(name) ? value[name] : decoded(value[name]);
   return result;
 }
 

@@ -137,7 +137,7 @@ class ComparePage {
       if (mine !== run) return;
       slices.show(values);
       const [, , difference] = values.summaries;
-      numbers.textContent = values.differing === 0 ? "equal here" : `${plural(values.differing, "item")} differ here: ${number(difference.minimum)} to ${number(difference.maximum)}${values.units ? ` ${values.units}` : ""}, mean ${number(difference.mean)}`;
+      numbers.textContent = values.differing === 0 ? "equal here" : difference.minimum === null ? `${plural(values.differing, "item")} in one of the two only` : `${plural(values.differing, "item")} differ here: ${number(difference.minimum)} to ${number(difference.maximum)}${values.units ? ` ${values.units}` : ""}, mean ${number(difference.mean)}`;
       if (values.kind !== "image" && values.kind !== "line") {
         fill(body, h("p", { class: "scalar" }, `${number(values.before.values[0])} → ${number(values.after.values[0])}`));
         return;
@@ -146,8 +146,8 @@ class ComparePage {
         planes = ["Before", "After", "After minus before"].map((label, at) => new Plane({ label, diverging: at === 2, height: at === 2 ? 400 : 220 }));
         fill(body, h("div", { class: "triple" }, planes.map((plane, at) => h("figure", { class: at === 2 ? "main-figure" : "" }, h("figcaption", {}, ["Before", "After", "After minus before"][at]), plane.root))));
       }
-      const both = [extent(values.before.values), extent(values.after.values)];
-      const range = [Math.min(both[0][0], both[1][0]), Math.max(both[0][1], both[1][1])];
+      const known = [values.before, values.after].filter((part) => !part.values.every(Number.isNaN)).map((part) => extent(part.values));
+      const range = known.length ? [Math.min(...known.map(([low]) => low)), Math.max(...known.map(([, high]) => high))] : null;
       for (const [at, part] of [values.before, values.after, values.difference].entries()) {
         planes[at].set({ ...values, values: part }, at < 2 ? range : null, `${["Before", "After", "Difference"][at]}: ${numbers.textContent}`);
       }

@@ -129,7 +129,7 @@ export class Plane {
     for (const [at, label] of axisTicks(down, rows, Math.max(1, Math.floor(box.height / 44)))) {
       const y = box.y + ((this.upsideDown() ? rows - 1 - at : at) + 0.5) / rows * box.height;
       context.fillRect(box.x - 5, y, 4, 1);
-      context.fillText(cut(label, 7), box.x - 8, y);
+      context.fillText(cut(label, 8), box.x - 8, y);
     }
     context.save();
     context.translate(10, box.y + box.height / 2);
@@ -279,6 +279,12 @@ function title(axis) {
   return axis.units ? `${axis.name} (${axis.units})` : axis.name;
 }
 
+// Of coordinates in metres all digits count.
+function coordinate(value) {
+  const size = Math.abs(value);
+  return size !== 0 && (size < 1e-4 || size >= 1e8) ? number(value) : String(value);
+}
+
 function cut(text, most) {
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
@@ -289,7 +295,7 @@ function axisTicks(axis, size, most) {
   const numbers = index || axis.values;
   if (size < 3 || numbers === null || !Array.isArray(numbers) || !isMonotonic(numbers)) return places(size, most).map((at) => [at, tick(axis, at)]);
   const [low, high] = [Math.min(numbers[0], numbers[size - 1]), Math.max(numbers[0], numbers[size - 1])];
-  return ticks(low, high, most).filter((value) => axis.labels !== null || Number.isInteger(value)).map((value) => [placeAmong(numbers, value), axis.labels === null ? String(value) : number(value)]);
+  return ticks(low, high, most).filter((value) => axis.labels !== null || Number.isInteger(value)).map((value) => [placeAmong(numbers, value), axis.labels === null ? String(value) : coordinate(value)]);
 }
 
 function isMonotonic(numbers) {

@@ -12,6 +12,7 @@ from arraystore._format.reserved_keys import visible
 from arraystore._format.zarr_metadata import array_info
 from arraystore._repository.repository import Repository
 from arraystore.errors import InvalidInputError
+from arraystore.ui.views.json_value import exact
 from arraystore.ui.views.limits import MAX_DOCUMENTS, MAX_MESSAGE, MAX_NODES
 from arraystore.ui.views.snapshots import load_session, node_at, state_of
 
@@ -108,7 +109,7 @@ async def node(repository: Repository, at: str, path: str) -> NodeView:
 
 
 def _described(found: Node, view: NodeView) -> NodeView:
-    view = _replaced(view, attributes=attributes_of(found))
+    view = _replaced(view, attributes=exact(attributes_of(found)))
     if found.kind != NodeKind.ARRAY:
         return view
     info, document = array_info(found.documents), document_of(found)
@@ -118,7 +119,7 @@ def _described(found: Node, view: NodeView) -> NodeView:
         grid=info.grid,
         chunks=chunk_shape(document),
         dtype=data_type(document),
-        fill_value=document.get("fill_value"),
+        fill_value=exact(document.get("fill_value")),
         dimensions=dimension_names(found),
         codecs=_codecs(document),
         zarr_format=document.get("zarr_format"),

@@ -15,6 +15,7 @@ from arraystore._format.record import decode_note
 from arraystore._history.graph import GraphRow, draw_history
 from arraystore._repository.comparison import read_graph
 from arraystore._repository.repository import Repository
+from arraystore.ui.views.json_value import exact
 from arraystore.ui.views.limits import MAX_COMMITS, MAX_MESSAGE, MAX_SUBJECT
 from arraystore.ui.views.overview import branch_tips
 
@@ -170,7 +171,7 @@ async def snapshot(repository: Repository, identifier: str) -> SnapshotView:
         info.parent_id,
         info.written_at.timestamp() * 1000,
         info.message[:MAX_MESSAGE],
-        info.metadata,
+        exact(info.metadata),
         imported,
         info.base_id,
         info.merged_forks,

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["json_value"]
+__all__ = ["exact", "json_value"]
 
 _MAX_DEPTH = 40
 """Levels of attributes; deeper ones are shown as text."""
+
+_EXACT = 1 << 53
 
 
 def json_value(value: Any, depth: int = 0) -> Any:
@@ -39,6 +41,17 @@ def json_value(value: Any, depth: int = 0) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     return value.name if isinstance(value, Enum) else str(value)
+
+
+def exact(value: Any, depth: int = 0) -> Any:
+    """Return values of a document with integers as text that a page, whose numbers have 53 bits, would change."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _EXACT:
+        return str(value)
+    if depth > _MAX_DEPTH:
+        return value
+    if isinstance(value, dict):
+        return {key: exact(item, depth + 1) for key, item in value.items()}
+    return [exact(item, depth + 1) for item in value] if isinstance(value, list) else value
 
 
 def _array(values: np.ndarray[Any, Any]) -> dict[str, Any]:
