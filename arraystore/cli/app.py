@@ -23,7 +23,7 @@ from arraystore.cli import (
     virtual,
 )
 from arraystore.cli.cost.command import cost
-from arraystore.cli.failures import EXIT_STATUSES
+from arraystore.cli.failures import EXIT_STATUSES, VERIFY_STATUSES
 from arraystore.cli.group import Commands
 from arraystore.cli.options import CHANGE, COMPUTE, CONFIGURE, INSPECT, MAINTENANCE, START, TRANSFER
 from arraystore.cli.repository_argument import REPOSITORY_VARIABLE, RepositoryCommand, RepositoryOption
@@ -132,7 +132,8 @@ def make_app() -> typer.Typer:
             if isinstance(entry, typer.Typer):
                 app.add_typer(entry, name=name, rich_help_panel=panel)
             else:
-                app.command(name, rich_help_panel=panel, cls=RepositoryCommand)(entry)
+                epilog = VERIFY_STATUSES if entry in (verify.verify, verify.repair) else EXIT_STATUSES
+                app.command(name, rich_help_panel=panel, cls=RepositoryCommand, epilog=epilog)(entry)
     return app
 
 

@@ -32,6 +32,13 @@ EXIT_STATUSES = (
 )
 
 
+VERIFY_STATUSES = f"""{EXIT_STATUSES}
+
+Of findings: 3 warnings only, 4 committed data cannot be read, 5 virtual chunks were not read because their sources
+cannot be accessed.
+"""
+
+
 class NotConfirmedError(ArrayStoreError):
     """Operation was not confirmed."""
 

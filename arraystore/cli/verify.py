@@ -44,9 +44,7 @@ def verify(
 ) -> None:
     """Verify that all objects referenced by snapshots exist, are undamaged and consistent.
 
-    Each finding names the object, the affected snapshots and arrays, and the remedy. Exit status: 0 without findings,
-    3 with warnings only, 4 if committed data cannot be read, 5 if virtual chunks were not read because their sources
-    cannot be accessed.
+    Each finding names the object, the affected snapshots and arrays, and the remedy.
     """
     repository = open_repository(url, authorize)
     deep = Level.chunks if sample is not None else level
@@ -61,8 +59,7 @@ def repair(url: Url, yes: Yes = False, dry_run: DryRun = False, as_json: Json = 
     """Rebuild objects that can be derived from the log: hints, history pages, checkpoints and lost records.
 
     Existing commits and chunks are never changed, and nobody is asked where there is nothing to rebuild. Remaining
-    findings are reported as by `arraystore verify`, with the
-    same exit status.
+    findings are reported as by `arraystore verify`, with the same exit status.
     """
     repository = open_repository(url)
     with progress_bar("Repairing") as progress:
