@@ -267,8 +267,8 @@ class GroupCommitter:
                 self._fail(request, error)
             return tip
         except PermissionDeniedError as error:  # it did not arrive, so nothing is in doubt
+            self._take_back(sent)
             for request in members:
-                request.taken = False
                 self._fail(request, error)
             return tip
         finally:
@@ -320,15 +320,23 @@ class GroupCommitter:
         with self._lock:
             if any(request.abandoned for request in members):
                 return None
+            first = [request for request in members if request.outstanding is None]
+            for request in first:  # a PUT may arrive long after its sender has given it up
+                request.outstanding = Outstanding(batch.sequence, request.transaction, batch.tip)
             for request in members:
-                if request.outstanding is None:  # a PUT may arrive long after its sender has given it up
-                    request.outstanding = Outstanding(batch.sequence, request.transaction, batch.tip)
                 request.taken = True
                 request.attempts += 1
-            self._sent = _SentRecord(
-                asyncio.ensure_future(batch.write(settle=False)), members, asyncio.get_running_loop()
-            )
+            put = asyncio.ensure_future(batch.write(settle=False))
+            self._sent = _SentRecord(put, members, asyncio.get_running_loop(), first)
             return self._sent
+
+    def _take_back(self, sent: _SentRecord) -> None:
+        """Note that a record has not arrived and never will: what was outstanding before still is."""
+        with self._lock:
+            for request in sent.requests:
+                request.taken = False
+            for request in sent.first:
+                request.outstanding = None
 
     def _count_refusals(self, passed: int) -> None:
         self._refusals = 0 if passed else self._refusals + 1
@@ -394,6 +402,8 @@ class _SentRecord:
     put: asyncio.Future[bytes | None]
     requests: Sequence[Request]
     loop: asyncio.AbstractEventLoop
+    first: Sequence[Request]
+    """Those of which nothing else was on its way."""
     ended: bool = False
 
     async def wait(self) -> bytes | None:

@@ -100,6 +100,11 @@ class Request:
         return self.rebased < self.tries
 
     @property
+    def in_doubt(self) -> bool:
+        """True if it may be in the log, or come there."""
+        return self.taken or self.uncertain or self.outstanding is not None
+
+    @property
     def done(self) -> bool:
         """True once it has its answer."""
         return self.answer.done()

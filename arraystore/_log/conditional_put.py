@@ -51,18 +51,20 @@ async def put_surely(
     `PermissionDeniedError` if the credentials do not allow to write it, and it is not there.
     """
     failure: Exception | None = None
+    refused = False
     for attempt in range(_APPEND_TRIES):
         if attempt:
             await environment.sleep(0.05 * 2**attempt * (0.5 + environment.random()))
         try:
             if await (storage.put_if_absent(key, data) if attempt else storage.put_new(key, data)):
                 return Put.FOUND if attempt else Put.WRITTEN
+            refused = True
             own = await (settle() if settle is not None else holds(storage, key, data))
             return Put.FOUND if own else Put.TAKEN
         except UnsupportedStorageError:
             raise
         except PermissionDeniedError as error:
-            if not attempt and not await _is_there(storage, key):
+            if not (attempt or refused) and not await _is_there(storage, key):  # else reading it is not allowed
                 raise
             failure = error
         except ObjectNotFoundError as error:

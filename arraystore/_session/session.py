@@ -354,7 +354,7 @@ class Session(SessionBase):
                 attempt.fail(False)
                 raise
             except ArrayStoreError:
-                attempt.fail(attempt.uncertain or request.taken or request.uncertain, request.outstanding)
+                attempt.fail(attempt.uncertain or request.in_doubt, request.outstanding)
                 raise
             attempt.fail(False)  # also for an error from here on
             if isinstance(outcome, Committed):

@@ -23,6 +23,9 @@ from arraystore import (
     in_memory_storage,
     s3_storage,
 )
+from arraystore._environment import Environment
+from arraystore._log.conditional_put import Put, put_surely
+from arraystore._runtime import run
 from arraystore.storage import BytesLike, DeleteFailure, Storage, WrapperStorage
 from tests.s3server import SHARED_BUCKET, S3Server
 
@@ -181,6 +184,45 @@ def test_a_session_whose_commit_was_not_allowed_commits_once_it_is() -> None:
     limited.allow(WRITER)
     snapshot = session.commit("one row")
     assert Repository.open(storage).lookup_branch("main") == snapshot
+
+
+@pytest.mark.parametrize("discarded", [False, True], ids=["kept", "discarded"])
+def test_what_is_written_after_a_commit_that_was_not_allowed_is_committed_too(discarded: bool) -> None:
+    storage = in_memory_storage()
+    founded(storage)
+    limited = Limited(storage, READER)
+    session = Repository.open(limited).writable_session("main")
+    write(session, 0)
+    with pytest.raises(PermissionDeniedError):
+        session.commit("refused")
+    limited.allow(WRITER)
+    if discarded:
+        session.discard_changes()
+    write(session, 1)
+    snapshot = session.commit("allowed")
+    repository = Repository.open(storage)
+    rows = zarr.open_array(repository.readonly_session("main").store, path="a", mode="r")[:2].tolist()
+    assert rows == [0 if discarded else 1, 2]
+    assert repository.lookup_snapshot(snapshot).message == "allowed"
+
+
+class WrittenUnseen(Limited):
+    """A storage that writes what it is told to, says that it was there before, and lets nobody read it."""
+
+    async def put_new(self, key: str, data: BytesLike) -> Any:
+        await super().put_new(key, data)
+        return False
+
+    async def get(self, key: str) -> BytesLike:
+        raise PermissionDeniedError(f"{key}: Access Denied: s3:GetObject")
+
+
+def test_a_refusal_that_may_not_be_looked_into_is_no_denial() -> None:
+    async def at_once(_: float) -> None:
+        pass
+
+    storage = WrittenUnseen(in_memory_storage(), WRITER)
+    assert run(put_surely(storage, Environment(sleep=at_once), "refs/a", b"data")) == Put.FOUND
 
 
 def test_a_collection_without_the_right_to_delete_names_what_it_could_not() -> None:
