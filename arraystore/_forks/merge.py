@@ -11,7 +11,7 @@ import numpy as np
 from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepare import final_references
-from arraystore._forks.merged import CellLog, Merged, grid_of
+from arraystore._forks.merged import CellLog, Merged, MergedNode, grid_of
 from arraystore._forks.node_merge import apply_node, check_nodes, check_siblings
 from arraystore._forks.payload_table import (
     PAYLOAD,
@@ -264,7 +264,8 @@ def apply_payloads(
         for fork in table.forks:
             for change in fork.nodes:
                 apply_node(changes, change)
-                merged.nodes[node_key(change.path, change.kind)] = fork.fork
+                key = node_key(change.path, change.kind)
+                merged.nodes[key] = MergedNode(fork.fork, changes.node(key))
         references, forks = _adopt_sources(changes, table.references), table.forks
         changes.packs.adopt_statistics(table.statistics)
         del table  # with the sources as they were

@@ -44,14 +44,30 @@ class CellLog(ChunkTable):
         return self._box.coords(numbers)
 
 
+@dataclass(frozen=True)
+class MergedNode:
+    """A node that a fork has changed."""
+
+    fork: ForkId
+    """Id of the fork."""
+    node: Node | None
+    """The node as the fork left it; None if the fork deleted it."""
+
+    def is_as_left(self, now: Node | None) -> bool:
+        """Tell whether nobody has changed the node since."""
+        if self.node is None or now is None:
+            return self.node is now
+        return (self.node.id, self.node.documents) == (now.id, now.documents)
+
+
 @dataclass
 class Merged:
     """The changes that a session has merged from forks."""
 
     cells: dict[NodeId, CellLog] = field(default_factory=dict)
     """Chunks changed since the first fork was issued, by id of the array."""
-    nodes: dict[str, ForkId] = field(default_factory=dict)
-    """Id of the fork that changed a node, by key of the node."""
+    nodes: dict[str, MergedNode] = field(default_factory=dict)
+    """The last change of a node by a fork, by key of the node."""
     numbers: dict[ForkId, int] = field(default_factory=dict)
     """Number of the newest merged state of each fork."""
     owners: dict[ForkId, int] = field(default_factory=dict)

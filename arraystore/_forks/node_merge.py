@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from arraystore._changes.change_set import ChangeSet
+from arraystore._forks.merged import MergedNode
 from arraystore._format.fork_payload import ForkChanges
-from arraystore._format.ids import ForkId, NodeId
+from arraystore._format.ids import NodeId
 from arraystore._format.node import Node, NodeKind, node_key
 from arraystore._format.transaction import NodeChange, Operation
 from arraystore.errors import FormatError, MergeConflictError
@@ -37,7 +38,7 @@ def _check_other(change: NodeChange, other: NodeChange | None) -> None:
 def check_nodes(
     changes: ChangeSet,
     forks: Sequence[ForkChanges],
-    merged: dict[str, ForkId],
+    merged: Mapping[str, MergedNode],
     others_wrote: Callable[[Node, ForkChanges], bool],
 ) -> dict[NodeId, Node]:
     """Check that node changes of forks fit each other and the session, and return the nodes after them, by id."""
@@ -49,8 +50,9 @@ def check_nodes(
     for fork in forks:
         for change in fork.nodes:
             key = node_key(change.path, change.kind)
-            again = merged.get(key) == fork.fork
-            current = final.get(key)
+            last, current = merged.get(key), final.get(key)
+            again = last is not None and last.fork == fork.fork
+            untouched = last is not None and last.is_as_left(changes.node(key))
             paths.append(change.path)
             if change.operation not in _ALLOWED:
                 raise FormatError(
@@ -60,11 +62,13 @@ def check_nodes(
             if change.operation == Operation.CREATED:
                 if current is not None and current.id != change.id:
                     raise MergeConflictError(f"a fork creates {change.path!r}, which exists by now", change.path)
+                if not (again and untouched):
+                    _check_created(change, current, last)
                 final[key] = Node(change.id, change.path, change.kind, change.applied_to({}))
             elif current is None or current.id != change.id:
                 if change.operation != Operation.DELETED or not (again or key in touched):
                     raise MergeConflictError(f"a fork changed {change.path!r}, which is deleted by now", change.path)
-            elif changes.node_epochs.get(key, -1) >= fork.epoch and key not in touched and not again:
+            elif changes.node_epochs.get(key, -1) >= fork.epoch and key not in touched and not (again and untouched):
                 raise MergeConflictError(f"a fork and its session both changed the node {change.path!r}", change.path)
             elif change.operation == Operation.DELETED:
                 if others_wrote(current, fork):
@@ -78,6 +82,17 @@ def check_nodes(
         touched.update(node_key(change.path, change.kind) for change in fork.nodes)
     _check_hierarchy(final, gone, paths)
     return {node.id: node for node in final.values()}
+
+
+def _check_created(change: NodeChange, current: Node | None, last: MergedNode | None) -> None:
+    """Check that a node that a fork has created may be merged though it came with another fork, or before."""
+    before = None if last is None else last.node
+    if current is None and before is not None and before.id == change.id:
+        raise MergeConflictError(f"a fork created {change.path!r}, which is deleted or moved by now", change.path)
+    if current is not None and current.documents != change.applied_to({}):
+        raise MergeConflictError(
+            f"a fork created {change.path!r}, and another one or the session has changed it since", change.path
+        )
 
 
 def _check_hierarchy(final: dict[str, Node], gone: set[str], paths: Sequence[str]) -> None:

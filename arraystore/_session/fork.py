@@ -82,6 +82,8 @@ class ForkSession(SessionBase):
         super().__init__(context, Tip(state, {}), branch=state.branch, isolation=isolation, verify_chunks=verify_chunks)
         self._lineage = lineage
         self._sent = 0
+        self._copy: tuple[bytes, PickledFork] | None = None
+        """Id of the fork that this is a copy of, and what travelled."""
         self._below = tuple(below)
         self._issued = IssuedFork() if issued is None else issued
         self._issued.fork = weakref.ref(self)
@@ -175,6 +177,8 @@ class ForkSession(SessionBase):
     # -- pickling -------------------------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self._copy is not None:
+            return open_fork_of_store, self._copy
         if self.has_uncommitted_changes:
             self._warn_of_unmerged_forks()
         elif all(isinstance(each, bytes) for each in self._below):  # nothing to upload
@@ -315,7 +319,8 @@ class ForkOfStore:
     fork: ForkSession
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return open_fork_of_store, (self.fork._id, run(self.fork._parts_to_read()))
+        fork = self.fork
+        return open_fork_of_store, fork._copy or (fork._id, run(fork._parts_to_read()))
 
 
 def open_fork_of_store(identifier: bytes, parts: PickledFork) -> ForkSession | UnavailableSession:
@@ -326,6 +331,7 @@ def open_fork_of_store(identifier: bytes, parts: PickledFork) -> ForkSession | U
 
     def open_copy() -> ForkSession:
         copy = parts.load()
+        copy._copy = identifier, parts
         copy._state = SessionState.COPY
         return copy
 

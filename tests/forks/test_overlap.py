@@ -244,3 +244,34 @@ def test_the_last_one_wins_away_from_the_end_of_an_array_that_grew(repo: ars.Rep
     opened(two)[0] = 20
     session.merge(one, two, on_overlap="last")
     assert opened(session)[:].tolist() == [20, 1, 2, 3, 4, 5, 6, 107, 108, 109]
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["updated", "created"])
+def test_a_newer_state_of_a_fork_does_not_undo_what_the_session_did_to_its_node(
+    repo: ars.Repository, made: bool
+) -> None:
+    session = repo.writable_session("main")
+    fork = session.fork()
+    path = "b" if made else "a"
+    if made:
+        zarr.create_array(fork.store, name="b", shape=(4,), chunks=(1,), dtype="i8")
+    zarr.open_array(fork.store, path=path).attrs["by"] = "fork"
+    session.merge(fork)
+    session.merge(fork)  # nothing has changed in between
+    zarr.open_array(session.store, path=path).attrs["by"] = "session"
+    fill(fork, 3, 5)
+    with pytest.raises(MergeConflictError, match=f"'{path}'"):
+        session.merge(fork)
+    assert zarr.open_array(session.store, path=path).attrs["by"] == "session"
+
+
+def test_a_newer_state_of_a_fork_does_not_bring_back_what_the_session_deleted(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    fork = session.fork()
+    zarr.create_array(fork.store, name="b", shape=(4,), chunks=(1,), dtype="i8")
+    session.merge(fork)
+    del zarr.open_group(session.store)["b"]
+    fill(fork, 3, 5)
+    with pytest.raises(MergeConflictError, match="deleted or moved"):
+        session.merge(fork)
+    assert "b" not in zarr.open_group(session.store, mode="r")

@@ -109,6 +109,28 @@ def test_what_a_fork_read_travels_with_what_it_wrote(session: ars.Session) -> No
         session.commit("depends on what is no more", rebase_with=ars.ConflictDetector())
 
 
+def test_copies_of_a_fork_that_made_an_array_do_not_overwrite_its_metadata(session: ars.Session) -> None:
+    fork = session.fork()
+    chunked(fork.store, "b", 2)
+    one, two = copied(fork), copied(fork)
+    zarr.open_array(one.store, path="b").resize((4 * CHUNK,))
+    fill(one, 3, 5, "b")
+    fill(two, 0, 6, "b")
+    session.merge(one)
+    with pytest.raises(MergeConflictError, match="changed it since"):
+        session.merge(two)
+    assert values(session, "b") == [0, 0, 0, 5]
+
+
+def test_copies_of_a_fork_bring_what_each_has_written_to_an_array_that_it_made(session: ars.Session) -> None:
+    fork = session.fork()
+    chunked(fork.store, "b", 2)
+    for number, copy in enumerate((copied(fork), copied(fork))):
+        fill(copy, number, 5 + number, "b")
+        session.merge(copy)
+    assert values(session, "b") == [5, 6]
+
+
 # -- forks of forks ---------------------------------------------------------------------------------------------
 
 
@@ -252,6 +274,10 @@ def test_a_store_of_a_fork_is_elsewhere_a_copy_to_read_that_says_what_to_do(sess
         assert array[0] == (5 if written else 1)
         with pytest.raises(ReadOnlyError, match="send the fork itself"):
             array[:CHUNK] = 6
+        with mock.patch.object(pickling, "_live", {}):  # a worker sends it to another one
+            again = pickle.loads(pickle.dumps(array))
+        assert again[0] == array[0]
+        assert pickle.loads(pickle.dumps(again)).store.session is fork
 
 
 def test_a_forked_child_does_not_send_what_its_parent_has_not_uploaded(session: ars.Session) -> None:
