@@ -267,6 +267,8 @@ def _apply(hierarchy: Hierarchy, places: Places, plan: Plan, moved: Bools, *, va
             part = places.base.take(of_base)
             put_references(changes, node, replace(part, coords=plan.targets[own:][of_base]), known=True)
         if bool(of_own.any()):
+            if not vacate:  # two cells have the same chunk, which a write to one of them must not overwrite
+                changes.packs.settle()
             values = places.written[1][places.alive][of_own]
             changes.array(node).table.put_many(plan.targets[:own][of_own], *values.T)
         hierarchy.forget()

@@ -305,6 +305,16 @@ def test_reindexing_forward_leaves_old_chunks_and_backward_none(repo: icechunk.R
     assert array[:].tolist() == [3, 3, -1]
 
 
+def test_writing_a_chunk_that_was_reindexed_leaves_the_one_that_stayed(repo: icechunk.Repository) -> None:
+    session = repo.writable_session("main")
+    array = zarr.create_array(session.store, name="a", shape=3000, chunks=1000, dtype="u1", compressors=None)
+    for number in range(2):
+        array[1000 * number : 1000 * (number + 1)] = number + 1
+    session.reindex_array("a", lambda index: [2] if index[0] == 1 else None)
+    array[2000:] = 9
+    assert array[::1000].tolist() == [1, 2, 9]
+
+
 def test_what_does_not_exist_has_no_ancestry(repo: icechunk.Repository) -> None:
     with pytest.raises(icechunk.RefNotFoundError):
         repo.ancestry(branch="nowhere")
