@@ -375,9 +375,11 @@ class LocalStorage(Storage):
             try:
                 _for_each(self._sync_file, paths)
                 _for_each(self._make_entry_durable, _one_per_directory(paths))
-            except OSError as error:
+            except BaseException as error:  # no thread could be started, for instance
                 self._keep_unsynced(paths, error)
-                self._fail("sync", str(error.filename or ""), error)
+                if isinstance(error, OSError):
+                    self._fail("sync", str(error.filename or ""), error)
+                raise
             if self._lost:
                 lost = os.path.relpath(min(self._lost), self._root)
                 raise StorageError(
@@ -385,10 +387,10 @@ class LocalStorage(Storage):
                     "earlier sync; check the disk and write them again"
                 )
 
-    def _keep_unsynced(self, paths: Sequence[str], error: OSError) -> None:
+    def _keep_unsynced(self, paths: Sequence[str], error: BaseException) -> None:
         """Record for later syncs that these files are not durable."""
         with self._lock:
-            if error.errno in _WRITE_BACK_ERRORS:
+            if _is_write_back_error(error):
                 # The kernel reports a failed write-back once, so a lost file must not count as durable later.
                 self._lost.update(paths)
             else:
@@ -482,5 +484,11 @@ def _for_each(action: Callable[[str], None], paths: Sequence[str]) -> None:
             action(path)
         return
     with ThreadPoolExecutor(min(_SYNC_THREADS, len(paths)), thread_name_prefix="arraystore-fsync") as threads:
-        for future in [threads.submit(action, path) for path in paths]:
-            future.result()
+        futures = [threads.submit(action, path) for path in paths]
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    if errors:
+        raise max(errors, key=_is_write_back_error)  # that of one file must not hide that of another
+
+
+def _is_write_back_error(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in _WRITE_BACK_ERRORS

@@ -7,8 +7,10 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,13 +25,16 @@ class Fsyncs:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.paths: list[str] = []
         self.error: OSError | None = None
+        self.errors: dict[str, OSError] = {}
         self._fsync = os.fsync
         monkeypatch.setattr(os, "fsync", self)
 
     def __call__(self, fd: int) -> None:
-        self.paths.append(os.readlink(f"/proc/self/fd/{fd}"))
-        if self.error is not None:
-            raise self.error
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        self.paths.append(path)
+        error = self.errors.get(os.path.basename(path), self.error)
+        if error is not None:
+            raise error
         self._fsync(fd)
 
 
@@ -108,6 +113,32 @@ async def test_a_sync_that_could_not_open_its_files_is_made_up_for(tmp_path: Pat
     fsyncs.paths.clear()
     await storage.sync()
     assert str(tmp_path / "a") in fsyncs.paths
+
+
+async def test_a_sync_that_got_no_thread_is_made_up_for(
+    tmp_path: Path, fsyncs: Fsyncs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(tmp_path)
+    for key in "ab":
+        await storage.put(key, b"1")
+    with monkeypatch.context() as patch:
+        patch.setattr(ThreadPoolExecutor, "submit", Mock(side_effect=RuntimeError("can't start new thread")))
+        with pytest.raises(RuntimeError, match="new thread"):
+            storage._sync()
+    await storage.sync()
+    assert {str(tmp_path / key) for key in "ab"} <= set(fsyncs.paths)
+
+
+async def test_what_the_disk_lost_is_told_beside_another_error(tmp_path: Path, fsyncs: Fsyncs) -> None:
+    storage = LocalStorage(tmp_path)
+    for key in "ab":
+        await storage.put(key, b"1")
+    fsyncs.errors = {"a": OSError(errno.EMFILE, "Too many open files"), "b": OSError(errno.EIO, "Input/output error")}
+    with pytest.raises(StorageError, match="Input/output"):
+        await storage.sync()
+    fsyncs.errors = {}
+    with pytest.raises(StorageError, match="not made durable"):
+        await storage.sync()
 
 
 def _no_links(*arguments: Any) -> None:
