@@ -9,7 +9,7 @@ refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +24,7 @@ from arraystore._format.collection import (
     encode_collection,
 )
 from arraystore._format.ids import ID_BYTES, CheckpointId, SnapshotId, id_to_text, ids_of, split_ids
-from arraystore._format.lifecycle import Origin
+from arraystore._format.lifecycle import Fence, Origin
 from arraystore._format.repository_log import RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore._log.ancestry import rows_of_records
 from arraystore._log.loading import Tip, load_checkpoint
@@ -51,6 +51,7 @@ _MOST_CANDIDATES = 1_000_000
 """Objects of each kind in one pass: 13 bytes each, and as much again while numpy concatenates them."""
 
 _KEYS_AT_A_TIME = 50_000
+_LOGS_AT_ONCE = 16
 _TRIES = 5
 """Attempts of a collection whose objects concurrent collections delete."""
 
@@ -98,7 +99,9 @@ class _Run:
         await self._outwait_listings()
         table = await self.scope.repository_log.table()  # with names created since
         tips = await self._with_new_branches(table, tips)
-        if previous is not None and _is_released(previous, table, tips):
+        if previous is not None and (
+            _is_released(previous, table, tips) or not await self._continue(previous.logs, tips)
+        ):
             previous = None
         tagged = [tag.origin for tag in table.tags.values()]
         retained = await self.scope.load_retained(tips, tagged)
@@ -222,6 +225,26 @@ class _Run:
         except (ObjectNotFoundError, FormatError):
             return None
         return previous if previous.watermark <= self.watermark else None
+
+    async def _continue(self, seen: Mapping[str, LogSeen], tips: dict[str, Tip]) -> bool:
+        """Tell whether all logs go on from where the last collection has read them."""
+        continued = await bounded(lambda name: self._continues(tips[name], seen[name]), seen, _LOGS_AT_ONCE)
+        return all(continued)
+
+    async def _continues(self, tip: Tip, seen: LogSeen) -> bool:
+        """Tell whether a log still has the fence of the last collection.
+
+        If it was lost with all later records, others have its number by now, and would count as traced.
+        """
+        number = seen.life.fenced
+        if tip.sequence < seen.sequence:
+            return False
+        if number <= tip.state.life.expired or tip.state.life == seen.life:
+            return True
+        log = self.scope.log(tip.state.branch)
+        body = tip.bodies.get(number)
+        entry = log.decode(number, (await log.span(number, number)).bodies[number] if body is None else body)
+        return isinstance(entry, Fence) and entry.watermark <= seen.life.fence
 
     # -- deletion -------------------------------------------------------------------------------------------------
 

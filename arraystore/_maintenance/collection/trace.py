@@ -255,8 +255,12 @@ class Trace:
 
 
 def _sequence_seen(previous: Collection, branch: str) -> int:
+    """Return the newest record whose objects the last collection has traced: its fence, which none can be without.
+
+    What it read behind the fence is traced again, since the newest records of a log may have been lost meanwhile.
+    """
     seen = previous.logs.get(branch)
-    return -1 if seen is None else seen.sequence
+    return -1 if seen is None else seen.life.fenced
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from arraystore._chunks.reader import ChunkReader
 from arraystore._environment import Environment
-from arraystore._format.collection import collection_key, decode_collection
+from arraystore._format.collection import Collection, collection_key, decode_collection
 from arraystore._format.history import history_key, page_span, survivors_key
 from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
 from arraystore._format.intent import PATIENCE
@@ -40,6 +40,7 @@ from arraystore._maintenance.verification.chunks import ChunkChecker
 from arraystore._maintenance.verification.findings import Collector, Leak, Use, VerifyReport
 from arraystore._maintenance.verification.inventory import SHELVES, Audit, Inventory, list_all, take_inventory
 from arraystore._maintenance.verification.layers import LayerChecker, LayerUse
+from arraystore._maintenance.verification.lost_tips import check_evidence, listed_evidence, unreferenced_evidence
 from arraystore._maintenance.verification.outdated import is_outdated
 from arraystore._maintenance.verification.pages import PageDigest, pages_of, read_pages
 from arraystore._maintenance.verification.remote_chunks import RemoteChunkVerifier
@@ -149,11 +150,14 @@ class Verification:
         self.audit = Audit(self.storage, self.repository, self.inventory, self.collector, self.counts)
         self.checkpoints = Checkpoints(self.audit)
         self.layers = LayerChecker(self.audit, None if self.chunks is None else self.chunks.take)
+        collection = None
         if table is not None:
             self._name_roots(table)
-            await self._collection(table)
+            collection = await self._collection(table)
         await self._walk_all(retained)
         await self._left()
+        if table is not None:
+            await self._lost_tips(table, collection)
         if self.chunks is not None:
             await self.chunks.finish()
         self._take_leaks()
@@ -197,21 +201,29 @@ class Verification:
                 what = f"the branch {name!r} has no record"
                 self.collector.error(branch_prefix(self.repository, name), what, _RESTORE)
 
-    async def _collection(self, table: RepositoryTable) -> None:
-        """Check the object that the last collection left for the next one."""
+    async def _collection(self, table: RepositoryTable) -> Collection | None:
+        """Return the object that the last collection left for the next one, if it can be read."""
         for info in self.inventory.small["collections/"]:
             if table.collection is None or info.key != collection_key(table.collection):
                 self.left_behind.append(info)
         if table.collection is None:
-            return
+            return None
         key = collection_key(table.collection)
         repair = "run a full collection, which needs nothing of earlier ones"
         try:
-            decode_collection(key, await self.storage.get(key))
+            return decode_collection(key, await self.storage.get(key))
         except FormatError as error:
             self.collector.warning(key, f"what the last collection left cannot be read: {error.reason}", repair)
         except ObjectNotFoundError:
             self.collector.warning(key, "what the last collection left does not exist", repair)
+        return None
+
+    async def _lost_tips(self, table: RepositoryTable, collection: Collection | None) -> None:
+        """Report logs that end before a record that another object names."""
+        logs = self.refs.logs
+        evidence = [*listed_evidence(logs, table, collection), *await unreferenced_evidence(self.audit)]
+        for each in evidence:
+            await check_evidence(self.audit, logs, self.environment, each)
 
     # -- logs ---------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,10 @@ import zarr
 
 from arraystore import Repository, Session
 from arraystore.storage import Storage
+from tests.commit.support import delete, keys
 from tests.history.worlds import commit, contents, created, put, world
 from tests.maintenance.collection.test_moved_and_reverted import now
+from tests.seams import context_of
 
 
 def collected_once() -> Repository:
@@ -96,3 +98,17 @@ def test_a_new_branch_keeps_what_its_surviving_snapshots_show() -> None:
     assert first in [info.id for info in repository.ancestry(branch="new")]
     fresh = Repository.open(repository.storage)
     assert listed(fresh.readonly_session(snapshot_id=first), "g/a") == [10, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("commits", [1, 3], ids=["as_many", "more"])
+def test_records_in_the_place_of_lost_ones_are_not_taken_for_those(commits: int) -> None:
+    repository = collected_once()
+    fence = keys(repository.storage, context_of(repository).log("main").prefix)[-1]
+    delete(repository.storage, fence)
+    repository = Repository.open(repository.storage)
+    for at in range(commits):
+        commit(repository, put("g/a", at, 20 + at))
+    held = contents(repository, "main")
+    repository.garbage_collect(now())
+    repository.garbage_collect(now())
+    assert read(repository.storage, "main") == held
