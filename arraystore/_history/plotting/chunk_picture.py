@@ -12,7 +12,7 @@ import numpy as np
 from arraystore._format.types import Float64s, Int64s
 from arraystore.errors import InvalidInputError
 
-__all__ = ["ChunkPicture", "count_along", "make_picture"]
+__all__ = ["ChunkPicture", "cell_numbers", "count_along", "make_picture", "rows_of_line"]
 
 _MOST_CELLS = 1 << 16
 _SIDE = 256
@@ -42,13 +42,7 @@ class ChunkPicture:
     def count(self, coords: Int64s) -> Float64s:
         """Count chunks by cell, shape (rows, columns)."""
         coords = coords[(coords < self.grid).all(axis=1)]
-        cells = np.zeros(len(coords), dtype=np.int64)
-        if self.is_wrapped:
-            for axis in self.axes:
-                cells = coords[:, axis] // self.step[1]
-        else:
-            down, across = self.axes
-            cells = (coords[:, down] // self.step[0]) * self.columns + coords[:, across] // self.step[1]
+        cells = cell_numbers(coords, self.axes, self.step, self.columns)
         counts = np.bincount(cells, minlength=self.rows * self.columns)
         return counts.reshape(self.rows, self.columns).astype(np.float64)
 
@@ -65,6 +59,25 @@ class ChunkPicture:
                 _room(self.grid[down], self.step[0], self.rows), _room(self.grid[across], self.step[1], self.columns)
             )
         return room * others
+
+
+def cell_numbers(coords: Int64s, axes: tuple[int, ...], step: tuple[int, int], columns: int) -> Int64s:
+    """Return the cells of chunks in row-major order: along two axes, along one that is wrapped, or all in one."""
+    if not axes:
+        return np.zeros(len(coords), dtype=np.int64)
+    across = coords[:, axes[-1]] // step[1]
+    return across if len(axes) == 1 else (coords[:, axes[0]] // step[0]) * columns + across
+
+
+def rows_of_line(size: int, most: int, longest: int, wide: float) -> tuple[int, int, int]:
+    """Return rows, columns and chunks to a cell of one axis in at most `most` cells; a row of `longest` is not wrapped.
+
+    Rows of a wrapped one are `wide` times as wide as they are high together.
+    """
+    step = max(1, -(-size // most))
+    cells = -(-size // step)
+    columns = cells if cells <= longest else math.ceil(math.sqrt(cells * wide))
+    return -(-cells // max(columns, 1)), columns, step
 
 
 def _room(size: int, step: int, cells: int) -> Float64s:
@@ -85,10 +98,8 @@ def make_picture(grid: tuple[int, ...], axes: Sequence[int] | None = None) -> Ch
 
 def _wrapped(grid: tuple[int, ...], axes: tuple[int, ...]) -> ChunkPicture:
     size = max(1, grid[axes[0]]) if axes else 1
-    step = -(-size // _MOST_CELLS)
-    cells = -(-size // step)
-    columns = cells if cells <= _LONGEST_ROW else math.ceil(math.sqrt(cells * _WIDE))
-    return ChunkPicture(grid, axes, -(-cells // columns), columns, (1, step))
+    rows, columns, step = rows_of_line(size, _MOST_CELLS, _LONGEST_ROW, _WIDE)
+    return ChunkPicture(grid, axes, rows, columns, (1, step))
 
 
 def _flat(grid: tuple[int, ...], axes: tuple[int, int]) -> ChunkPicture:

@@ -18,6 +18,7 @@ from arraystore._format.node import Node
 from arraystore._format.types import Bools, Int64s
 from arraystore._format.zarr_metadata import array_info
 from arraystore._history.compare import compare
+from arraystore._history.plotting.chunk_picture import cell_numbers, rows_of_line
 from arraystore._log.state import SnapshotState
 from arraystore._repository.repository import Repository
 from arraystore.errors import NotFoundError
@@ -28,8 +29,8 @@ from arraystore.ui.views.snapshots import array_at, load_session, state_of
 
 __all__ = ["ChunkMap", "Picture", "changed_chunks", "chunk_map"]
 
-_WIDE = 1.8
-"""Width of a wrapped row of chunks, over its height."""
+_LONGEST_ROW, _WIDE = 48, 1.8
+"""Length from which a single axis is wrapped into rows, and width of these rows over their height."""
 
 _MIXED = 4
 """Kind of a picture cell with chunks of several kinds."""
@@ -72,17 +73,12 @@ class Picture:
 
     def places(self, coords: Int64s, *, whole: bool = False) -> tuple[Bools | slice, Int64s]:
         """Return which of some chunks are in the picture, all of them if `whole`, and the picture cells of these."""
-        if not self.grid:
-            return slice(None), np.zeros(len(coords), dtype=np.int64)
         box = self.box
         inside: Bools | slice = slice(None)
-        if not whole:
+        if self.grid and not whole:
             inside = np.zeros(len(coords), dtype=bool) if box is None else box.inside(coords)
-        shown = coords[inside]
-        if self.axes is None:
-            return inside, shown[:, self.long] // self.step[1]
-        down, across = self.axes
-        return inside, (shown[:, down] // self.step[0]) * self.columns + shown[:, across] // self.step[1]
+        axes = self.axes or ((self.long,) if self.grid else ())
+        return inside, cell_numbers(coords[inside], axes, self.step, self.columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,11 +207,8 @@ def make_picture(grid: tuple[int, ...], axes: Sequence[int] | None, index: Seque
     at = check_index(index, grid)
     long = [axis for axis, size in enumerate(grid) if size > 1]
     if axes is None and len(long) < 2:
-        size = max(grid, default=1)
-        step = max(1, -(-size // MAX_CELLS))
-        cells = -(-size // step)
-        columns = cells if cells <= 48 else min(cells, math.ceil(math.sqrt(cells * _WIDE)))
-        return Picture(grid, None, at, -(-cells // max(columns, 1)), columns, (1, step))
+        rows, columns, step = rows_of_line(max(grid, default=1), MAX_CELLS, _LONGEST_ROW, _WIDE)
+        return Picture(grid, None, at, rows, columns, (1, step))
     down, across = choose_axes(grid, axes)
     most = math.isqrt(MAX_CELLS)
     steps = tuple([max(1, -(-grid[axis] // most)) for axis in (down, across)])
