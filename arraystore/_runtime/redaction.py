@@ -7,7 +7,7 @@ import re
 
 __all__ = ["redact"]
 
-_USER_IN_URL = re.compile(r"(?<=://)[^/\s@]*:[^/\s]*@")
+_USER_IN_URL = re.compile(r"(?<=://)[^/\s@]*:[^/\s]*@|(?i:(?<=https://)|(?<=http://))[^/\s@]+@")
 _SECRET_IN_QUERY = re.compile(
     r"(?i)([?&;\s](?:[\w.-]*(?:secret|token|signature|credential|password|access[-_]?key|account[-_]?key)[\w.-]*|sig)=)"
     r"[^&\s'\")]+"

@@ -98,16 +98,23 @@ def _without_option(args: Sequence[str], letters: Collection[str]) -> tuple[list
         if arg == "--":
             rest += [arg, *given]
         elif joined is not None:
-            value = joined[1] or next(given, "")
-            if not value:
+            following = joined[1] or next(given, None)
+            if following is None:
                 return list(args), None  # the parser says what is missing
             rest += filter(None, joined[:1])
-            url = value
+            url = _not_empty(following)
         elif separator and name == _OPTION[0]:
-            url = value
+            url = _not_empty(value)
         else:
             rest.append(arg)
     return rest, url
+
+
+def _not_empty(url: str) -> str:
+    """Refuse an empty URL, as that of a variable of the shell that is not set: it would be another repository."""
+    if not url:
+        raise typer.BadParameter("is empty: pass the URL of a repository", param_hint="-R")
+    return url
 
 
 def _joined(arg: str, letters: Collection[str]) -> tuple[str, str] | None:

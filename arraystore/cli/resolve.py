@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 KINDS = ("branch", "tag", "snapshot")
 
 _ANCESTOR = re.compile(r"(.+)~(\d*)")
+_FARTHEST = 1 << 62
+"""Longer than any history."""
 _PLACE = re.compile(r"(?:branch:)?(.+)@\{(\d+)\}")
 
 MOVES = {
@@ -146,7 +148,7 @@ def _ancestor(repository: Repository, name: str) -> ResolvedRef | None:
     match = _ANCESTOR.fullmatch(name)
     if match is None:
         return None
-    start, back = resolve(repository, match[1]), int(match[2] or 1)
+    start, back = resolve(repository, match[1]), min(int(match[2] or 1), _FARTHEST)
     history = repository.ancestry(branch=start.branch, tag=start.tag, snapshot_id=start.id)
     for snapshot in itertools.islice(history, back, None):
         return ResolvedRef("snapshot", snapshot.id, snapshot.id)
@@ -163,10 +165,9 @@ def _place(repository: Repository, name: str) -> ResolvedRef | None:
     match = _PLACE.fullmatch(name)
     if match is None:
         return None
-    places = [
-        each.details.get("snapshot") for each in itertools.islice(moves_of(repository, match[1]), int(match[2]) + 1)
-    ]
-    if len(places) <= int(match[2]):
+    back = min(int(match[2]), _FARTHEST)
+    places = [each.details.get("snapshot") for each in itertools.islice(moves_of(repository, match[1]), back + 1)]
+    if len(places) <= back:
         count = f"the reflog of branch {match[1]!r} has {len(places)} places"
         raise RefNotFoundError(f"{count}, so {name!r} is none of them; see `arraystore reflog`")
     if places[-1] is None:

@@ -96,11 +96,14 @@ def export_report(
     RefNotFoundError
         If there is no such branch.
     InvalidInputError
-        If `max_bytes` is negative.
+        If `max_bytes` is negative, or `path` is not a file in a directory that exists.
     """
     check_extra("arraystore.ui.export_report", "ui", "cftime")
     if max_bytes < 0:
         raise InvalidInputError(f"max_bytes={max_bytes} must be >= 0")
+    file = Path(path)
+    if file.is_dir() or not file.parent.is_dir():
+        raise InvalidInputError(f"path={str(path)!r} must be a file in a directory that exists")
     repository = open_to_look(storage, authorize)
     tip = repository.lookup_branch(branch)
     report = _Report(repository, max_bytes)
@@ -111,7 +114,7 @@ def export_report(
         f"arraystore: {repository.storage.location}",
     )
     data = text.encode(errors="replace")
-    _replace(Path(path), data)
+    _replace(file, data)
     return len(data), not report.full
 
 

@@ -120,6 +120,16 @@ def test_a_url_with_a_secret_is_refused_without_showing_it(cli: Cli, url: str, m
     assert SECRET not in turned.out + turned.err
 
 
+@pytest.mark.parametrize("name", [f"main~{10**20}", f"main@{{{10**20}}}"])
+def test_a_snapshot_beyond_any_history_does_not_exist(cli: Cli, made: Made, name: str) -> None:
+    assert cli("log", made.url, name, code=1).err.startswith("error: the ")
+
+
+def test_a_token_in_front_of_a_host_is_not_shown() -> None:
+    assert redact(f"https://{SECRET}@host/x") == "https://***@host/x"
+    assert redact("abfs://container@account/x") == "abfs://container@account/x"
+
+
 def test_what_is_no_secret_stays_readable() -> None:
     text = "no object 'refs/main' in s3://bucket/prefix?region=eu-west-1&endpoint_url=http://host:9000"
     assert redact(text) == text

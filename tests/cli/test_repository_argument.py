@@ -63,6 +63,14 @@ def test_the_option_is_found_wherever_the_command_line_allows_it(
     assert "'Rain'" in cli("log", "-bRain", code=1).err
 
 
+@pytest.mark.parametrize("empty", [("-R", ""), ("--repository=",), ("--repository", "")])
+def test_an_empty_option_is_no_repository(
+    cli: Cli, elsewhere: str, empty: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REPOSITORY_VARIABLE, elsewhere)
+    assert "is empty" in cli("log", *empty, code=2).err
+
+
 def test_import_and_export_take_it_where_their_other_place_is_an_argument(
     cli: Cli, made: Made, elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

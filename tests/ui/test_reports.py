@@ -86,6 +86,9 @@ def test_a_report_of_nothing_leaves_no_file(world: World, tmp_path: Path) -> Non
         export_report(world.storage, tmp_path / "report.html", branch="none")
     with pytest.raises(InvalidInputError, match="max_bytes"):
         export_report(world.storage, tmp_path / "report.html", max_bytes=-1)
+    for path in (tmp_path, tmp_path / "none" / "report.html"):
+        with pytest.raises(InvalidInputError, match="must be a file"):
+            export_report(world.storage, path)
     assert list(tmp_path.iterdir()) == []
 
 
