@@ -43,7 +43,7 @@ class Evidence:
     otherwise: str
     """Remedy where the records are gone for good."""
     certain: bool = True
-    """False if the object may be of another repository that was here before."""
+    """False if the object may be of another repository: one that was here before, or the source of a clone."""
 
 
 def listed_evidence(
@@ -52,9 +52,10 @@ def listed_evidence(
     """Yield the evidence in objects that a verification reads anyway."""
     if collection is not None and table.collection is not None:
         key = collection_key(table.collection)
-        otherwise = "run a full collection: what it leaves names the records that exist"
+        otherwise = "if this is a clone that was made during a collection, run a full one here"
         for name, seen in collection.logs.items():
-            yield Evidence(name, seen.sequence, f"a collection has read record {seen.sequence}: see {key}", otherwise)
+            what = f"a collection has read record {seen.sequence}: see {key}"
+            yield Evidence(name, seen.sequence, what, otherwise, certain=False)
     for name, root in logs.items():
         for number in sorted({number for number, _ in root.intents}):
             key = f"{root.log.key(number)}-…"
@@ -82,7 +83,9 @@ async def unreferenced_evidence(audit: Audit) -> list[Evidence]:
 
 def _of_checkpoint(identifier: CheckpointId, state: SnapshotState) -> Evidence:
     what = f"{checkpoint_key(identifier)}, which no object names, is a checkpoint of record {state.sequence}"
-    return Evidence(state.branch, state.sequence, what, "run a full collection, which deletes it", certain=False)
+    theirs = "of a repository that was here before, or of the source of this clone"
+    otherwise = f"if the checkpoint is {theirs}, run a full collection, which deletes it"
+    return Evidence(state.branch, state.sequence, what, otherwise, certain=False)
 
 
 async def check_evidence(
@@ -100,5 +103,4 @@ async def check_evidence(
         audit.collector.error(key, problem, f"{_RESTORE}; if there is none, {evidence.otherwise}")
     else:
         problem = f"the record does not exist, though {evidence.what}: it and later ones may be lost"
-        remedy = f"{_RESTORE}; if the checkpoint is of a repository that was here before, {evidence.otherwise}"
-        audit.collector.warning(key, problem, remedy)
+        audit.collector.warning(key, problem, f"{_RESTORE}; {evidence.otherwise}")

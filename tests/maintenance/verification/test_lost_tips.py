@@ -52,7 +52,7 @@ def repository() -> Repository:
 @pytest.mark.parametrize(
     ("leave", "severity", "witness"),
     [
-        (_collect, "error", "a collection has read record 2"),
+        (_collect, "warning", "a collection has read record 2"),
         (_propose, "error", "on top of record 1"),
         (_delete_branch, "error", "that the branch was deleted"),
         (_flush, "warning", "is a checkpoint of record 1"),
