@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +136,17 @@ def test_a_new_checkpoint_under_an_old_name_is_refused_or_wanted(drop: Drop, rep
     assert commits(repo) == [("daily", 0), ("daily", 0)]
 
 
+@pytest.fixture
+def few_partitions(spark: SparkSession) -> Iterator[None]:
+    """Have aggregations keep their state in two partitions: each of the 200 that are usual takes a moment a batch."""
+    name = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "2")
+    yield
+    spark.conf.set(name, before)
+
+
+@pytest.mark.usefixtures("few_partitions")
 def test_complete_mode_puts_each_result_in_place_of_the_one_before(drop: Drop, repo: Repository):
     with repo.transaction("main", message="something is there") as store:
         zarr.open_array(store, path="a", mode="r+")[5] = 99
