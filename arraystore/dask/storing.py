@@ -15,7 +15,9 @@ import numpy as np
 import zarr
 from zarr.storage import StorePath
 
+from arraystore._format.node import NodeKind
 from arraystore._format.types import Int64s
+from arraystore._format.zarr_metadata import array_info
 from arraystore._session.base import SessionBase
 from arraystore._session.dask_targets import has_processes
 from arraystore._session.fork import ForkSession
@@ -76,7 +78,7 @@ def store_dask(
     MergeConflictError
         If two sources write the same chunk.  Nothing was computed.
     SessionStateError
-        If the fork of the targets has been written to.
+        If the fork of the targets has been written to, or a target was resized since it was opened.
 
     Examples
     --------
@@ -111,6 +113,7 @@ def _checked(
     """Return the session of the targets, and the place of each source."""
     all_sources, all_targets = _several(sources), _several(targets)
     session = _session_of(all_targets)
+    _check_lengths(session, all_targets)
     parts = _placed(all_sources, all_targets, _regions(regions, len(all_targets)))
     _check_blocks(parts)
     _check_sources(parts)
@@ -297,6 +300,19 @@ def _session_of(targets: Sequence[zarr.Array[Any]]) -> Session | ForkSession:
         )
     sessions[0].check_writable()
     return sessions[0]
+
+
+def _check_lengths(session: Session | ForkSession, targets: Iterable[zarr.Array[Any]]) -> None:
+    """Check that targets have the shapes that they were opened with: a rebase moves appends behind those of others."""
+    for target in targets:
+        node = session.hierarchy.node(target.path)
+        shape = None if node is None or node.kind != NodeKind.ARRAY else array_info(node.documents).shape
+        if shape is not None and shape != target.shape:
+            raise SessionStateError(
+                f"array {target.path!r} has shape {shape}, and had {target.shape} when it was opened: it was resized, "
+                "or the session was rebased onto appends of others, so that places in it are other ones now; open it "
+                "again, or begin anew with another session"
+            )
 
 
 def _chunk_ends(target: zarr.Array[Any], axis: int) -> Int64s:

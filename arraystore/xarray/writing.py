@@ -10,7 +10,6 @@ from typing import Any, Literal, overload
 
 import numpy as np
 import xarray as xr
-from xarray.backends import ZarrStore
 from xarray.backends.common import ArrayWriter
 
 from arraystore._session.fork import ForkSession
@@ -18,6 +17,7 @@ from arraystore._session.regions.like import read_whole, write_like
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError, SessionStateError
 from arraystore.xarray.batches import batches
+from arraystore.xarray.time_units import TimeCheckingStore
 
 try:
     from xarray.backends.writers import dump_to_store
@@ -45,6 +45,8 @@ class PendingWrite:
 
     def compute(self, **kwargs: Any) -> None:
         """Compute the arrays and write them into the session, which must not have been committed since.
+
+        Nor must it have been rebased onto appends of others, which move the places of its own.
 
         Parameters
         ----------
@@ -162,8 +164,8 @@ def to_arraystore(
     Raises
     ------
     InvalidInputError
-        If arguments do not go together, two dask chunks share a Zarr chunk, or processes of dask cannot open the
-        storage.
+        If arguments do not go together, two dask chunks share a Zarr chunk, the units of an existing array do not hold
+        a time, or processes of dask cannot open the storage.
     SessionStateError
         If a fork is to be appended to.
     ValueError
@@ -177,7 +179,7 @@ def to_arraystore(
     writer = _Deferred()
     existing: set[str] = set()
     with _growing(session, append_dim):
-        root = ZarrStore.open_group(
+        root = TimeCheckingStore.open_group(
             store=session.store,
             group=group,
             mode=mode,

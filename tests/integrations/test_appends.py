@@ -10,7 +10,14 @@ import pytest
 import xarray as xr
 import zarr
 
-from arraystore import ConflictDetector, RebaseFailedError, Repository, Session
+from arraystore import (
+    ConflictDetector,
+    InvalidInputError,
+    RebaseFailedError,
+    Repository,
+    Session,
+    SessionStateError,
+)
 from arraystore.xarray import to_arraystore
 from tests.integrations.datasets import ENCODING, lazy, reread, weather
 
@@ -186,3 +193,25 @@ def test_consolidated_metadata_that_was_there_misleads_nobody(
     session.commit("two days more")
     store = memory_repo.readonly_session("main").store
     assert xr.open_zarr(store, group=group).sizes["time"] == 6
+
+
+@pytest.mark.parametrize("options", [{"append_dim": "time"}, {"mode": "a"}])
+def test_times_that_the_units_of_the_array_do_not_hold_are_refused(repo: Repository, options: Any) -> None:
+    session = repo.writable_session("main")
+    late = weather(4, 4 if "mode" in options else 2).drop_vars(["x", "y", "station", "orography"])
+    late = late.assign_coords(time=late.time + np.timedelta64(30, "m"))
+    with pytest.warns(UserWarning, match="serialized"), pytest.raises(InvalidInputError, match="counts time in 'hours"):
+        to_arraystore(late, session, **options)
+    assert not session.has_uncommitted_changes
+
+
+def test_what_was_put_off_is_not_computed_into_places_that_a_rebase_has_moved(repo: Repository) -> None:
+    mine, other = repo.writable_session("main"), repo.writable_session("main")
+    pending = to_arraystore(lazy(weather(4, 2)), mine, append_dim="time", compute=False)
+    to_arraystore(weather(10, 2), other, append_dim="time")
+    other.commit("first")
+    mine.rebase(ConflictDetector())
+    with pytest.raises(SessionStateError, match="it was resized, or the session was rebased"):
+        pending.compute()
+    rain = zarr.open_array(mine.store, path="rain", mode="r")
+    np.testing.assert_array_equal(rain[4:6], weather(10, 2)["rain"])
