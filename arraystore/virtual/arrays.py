@@ -28,7 +28,7 @@ from arraystore.virtual.errors import VirtualizeError
 Checksums = Checksum | Mapping[str, Checksum]
 AnySession = Session | ForkSession
 
-_MEANING = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+MEANING = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 """Attributes that say what numbers mean: they must be equal where arrays are joined."""
 _MOST_AT_ONCE = 16
 
@@ -124,7 +124,7 @@ def _comparable(metadata: ArrayV3Metadata, axis: int) -> dict[str, Any]:
     values["dimension_names"] = tuple(metadata.dimension_names or ())
     values["codecs"] = json.dumps(values["codecs"], default=str, sort_keys=True)
     values["fill_value"] = json.dumps(values["fill_value"], default=str)
-    return values | {name: attributes[name] for name in _MEANING if name in attributes}
+    return values | {name: attributes[name] for name in MEANING if name in attributes}
 
 
 def _plain(metadata: ArrayV3Metadata) -> Any:

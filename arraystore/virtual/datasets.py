@@ -18,6 +18,7 @@ from arraystore._session.session import Session
 from arraystore.errors import AlreadyExistsError, InvalidInputError
 from arraystore.virtual.arrays import AnySession, Checksums, VirtualArray, write_array
 from arraystore.virtual.errors import VirtualizeError
+from arraystore.virtual.joining import check_labels, plain_attribute
 from arraystore.xarray import to_arraystore
 
 __all__ = ["write_virtual_dataset"]
@@ -100,10 +101,21 @@ def write_virtual_dataset(
 
 def _write_loadable(vds: xr.Dataset, virtual: _Variables, session: Session, path: str, append_dim: str | None) -> None:
     loadable = xr.Dataset({name: each for name, each in vds.variables.items() if name not in virtual})
+    if append_dim is not None:
+        _check_kept(session, path, loadable, append_dim)
     if append_dim is not None and append_dim not in loadable.dims:
         append_dim, loadable = None, loadable.drop_vars([n for n in loadable.variables if _exists(session, path, n)])
     if loadable.variables:
         to_arraystore(loadable, session, group=path, mode="a", append_dim=append_dim)
+
+
+def _check_kept(session: Session, path: str, loadable: xr.Dataset, append_dim: str) -> None:
+    """Check what does not grow against what is there."""
+    names = [n for n, v in loadable.variables.items() if append_dim not in v.dims and _exists(session, path, n)]
+    if names:
+        there = xr.open_dataset(session, engine="arraystore", group=path or None)  # type: ignore[arg-type]
+        for name in names:
+            check_labels(f"variable {name!r}", loadable.variables[name], f"group {'/' + path!r}", there.variables[name])
 
 
 def _check_absent(session: AnySession, path: str, vds: xr.Dataset) -> None:
@@ -149,11 +161,6 @@ def _virtual_array(variable: xr.Variable) -> VirtualArray:
         lengths,
         manifest._inlined,
     )
-
-
-def plain_attribute(value: Any) -> Any:
-    """Return the value of an attribute as JSON has it."""
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _write_attributes(session: AnySession, path: str, vds: xr.Dataset) -> None:

@@ -20,7 +20,7 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 from zarr.storage import MemoryStore
 
 from arraystore._runtime.engine import expect, unexpected
-from arraystore.virtual.datasets import plain_attribute
+from arraystore.virtual.joining import plain_attribute
 
 __all__ = ["from_plain", "to_plain"]
 

@@ -24,6 +24,7 @@ from arraystore.storage.discarding import DiscardingStorage
 from arraystore.virtual.datasets import write_virtual_dataset
 from arraystore.virtual.errors import VirtualizeError
 from arraystore.virtual.files import open_virtual_file, source_url
+from arraystore.virtual.joining import check_joinable, check_lengths
 from arraystore.virtual.plain_datasets import from_plain, to_plain
 
 __all__ = ["VirtualizeReport", "virtualize"]
@@ -71,6 +72,7 @@ class _Parsing:
         for url, each in zip(urls, datasets, strict=True):
             if self.dim not in each.dims:
                 raise VirtualizeError(f"{url!r} has no dimension {self.dim!r} to join files along: {list(each.dims)}")
+        check_joinable(urls, datasets, self.dim)
         try:
             return xr.concat(
                 datasets,
@@ -175,6 +177,8 @@ def virtualize(
         done += len(batches[number])
         if report is not None:
             report(done, len(urls))
+    if dim is not None:
+        check_lengths(session, group, dim)
     text = message or _default_message(urls, group)
     if dry_run:
         return VirtualizeReport("", text, len(urls), added, dry_run)

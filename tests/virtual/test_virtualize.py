@@ -20,7 +20,7 @@ from arraystore.virtual import VirtualizeError, run, virtualize
 from tests.copying.support import contents
 from tests.engines import RUBBISH, Change, PickledEngine
 from tests.s3server import S3Server
-from tests.virtual.conftest import Files, shown
+from tests.virtual.conftest import Files, model, shown
 
 
 def opened(storage: ars.Storage, prefix: str) -> ars.Repository:
@@ -209,3 +209,42 @@ def test_units_that_differ_are_refused(hdf5_files: Files, tmp_path: Path) -> Non
     virtualize(hdf5_files.paths[:1], storage, append_dim="time")
     with pytest.raises(VirtualizeError, match="differs in"):
         virtualize([tmp_path / "later.nc"], storage, append_dim="time")
+
+
+def written(directory: Path, **changes: Any) -> list[str]:
+    """Write two files that follow each other, the second one changed."""
+    first, second = model(0), model(1)
+    for dataset in (first, second):
+        dataset.coords["lat"] = ("lat", np.arange(3.0))
+        dataset["snow"] = (("time", "lat"), np.ones((2, 3)))
+    second.rain.encoding |= changes.get("encoding", {})
+    second = second.assign_coords(changes.get("coords", {})).drop_vars(changes.get("without", []))
+    for number, dataset in enumerate((first, second)):
+        dataset.rain.encoding |= {"chunksizes": (1, 3, 4)}
+        dataset.to_netcdf(directory / f"{number}.nc", engine="h5netcdf")
+    return [str(directory / f"{number}.nc") for number in range(2)]
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"encoding": {"scale_factor": 0.25}}, "scale_factor"),
+        ({"coords": {"lat": np.arange(3.0)[::-1]}}, "'lat'.* has other values"),
+        ({"without": ["snow"]}, "snow"),
+    ],
+)
+def test_files_that_mean_something_else_are_not_joined(
+    tmp_path: Path, monkeypatch: Any, batch: int, changes: dict[str, Any], reason: str
+) -> None:
+    monkeypatch.setattr(run, "_BATCH", batch)
+    storage = ars.in_memory_storage()
+    with pytest.raises(VirtualizeError, match=reason):
+        virtualize(written(tmp_path, **changes), storage, concat_dim="time")
+    assert len(list(ars.Repository.open(storage).ancestry(branch="main"))) == 1
+
+
+def test_labels_that_differ_by_rounding_are_joined(tmp_path: Path) -> None:
+    storage = ars.in_memory_storage()
+    virtualize(written(tmp_path, coords={"lat": np.arange(3.0) + 1e-9}), storage, concat_dim="time")
+    assert shown(opened(storage, f"file://{tmp_path}/")).lat.values.tolist() == [0, 1, 2]
