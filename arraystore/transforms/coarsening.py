@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import zarr
 
 from arraystore._format.types import Bools
 from arraystore._runtime.progress import shows_progress
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.transforms.arrays import check_free, create_array, open_array, shape_of
-from arraystore.transforms.decoding import number_decoder
+from arraystore.transforms.decoding import mask_of, number_decoder
 from arraystore.transforms.engines import EngineOption
+from arraystore.transforms.number_conversion import convert_numbers
 from arraystore.transforms.reducers import make_reducer
-from arraystore.transforms.report import Progress, TransformReport
+from arraystore.transforms.report import Progress, TransformError, TransformReport
 from arraystore.transforms.transform import DEFAULT_MEMORY, parse_factors, transform_chunks
 
 Array = npt.NDArray[Any]
@@ -85,7 +87,7 @@ def coarsen(
     sides = parse_factors(factors)
     opened = open_array(session, source)
     array, attributes = shape_of(source.strip("/"), opened), dict(opened.attrs)
-    decoder = number_decoder(array.path, array.dtype, attributes)
+    decoder = number_decoder(array.path, array.dtype, attributes, mask_of(opened))
     _check(array.path, function, edge, decoder.scale, packed=decoder.is_packed)
     for dim in sides:
         array.axis(dim)
@@ -94,13 +96,14 @@ def coarsen(
         size // step if edge == "trim" else -(-size // step) for size, step in zip(array.shape, steps, strict=True)
     )
     kind = _dtype(array.dtype, function, dtype, packed=decoder.is_packed)
-    missing = decoder.missing[0] if decoder.missing else None
+    missing = decoder.missing[0] if decoder.missing and function != "sum" else None
+    _check_missing(array.path, kind, missing)
     kernel = WindowReduction(function, steps, decoder.missing, skipna, kind, _swapped(function, decoder.scale))
     units = [
         (chunks or {}).get(dim, min(unit, max(1, size)))
         for dim, unit, size in zip(array.dims, array.write_unit, shape, strict=True)
     ]
-    fill = opened.fill_value if kind == array.dtype else np.nan if kind.kind == "f" else (missing or 0)
+    fill = opened.fill_value if kind == array.dtype else _other_fill(opened, kind, missing)
     if target.strip("/") == array.path:
         raise InvalidInputError(f"the result cannot replace {array.path!r}, which it is computed from")
     if not overwrite:
@@ -126,6 +129,19 @@ def _check(path: str, function: str, edge: str, scale: float, *, packed: bool) -
         raise InvalidInputError(
             f"sums of {path!r}, which is packed, do not stay packed: reduce or transform it instead"
         )
+
+
+def _check_missing(path: str, kind: np.dtype[Any], missing: Any) -> None:
+    limits = np.iinfo(kind) if kind.kind in "iu" else None
+    if limits is not None and missing is not None and not limits.min <= missing <= limits.max:
+        raise InvalidInputError(f"dtype={str(kind)!r} does not hold {missing}, the missing value of array {path!r}")
+
+
+def _other_fill(source: zarr.Array[Any], kind: np.dtype[Any], missing: Any) -> Any:
+    """Return the fill value of a result of another data type; in Zarr v2 it is the missing value."""
+    if source.metadata.zarr_format == 2 and (missing is not None or kind.kind != "f"):
+        return missing
+    return np.nan if kind.kind == "f" else (missing or 0)
 
 
 def _swapped(function: str, scale: float) -> str:
@@ -159,7 +175,7 @@ class WindowReduction:
     def __call__(self, values: Array) -> Array:
         """Return a value for each window."""
         if self.function == "first":
-            return values[tuple(slice(None, None, step) for step in self.steps)].astype(self.dtype)
+            return self._held(values[tuple(slice(None, None, step) for step in self.steps)])
         valid = self._valid(values)
         windows, there = self._windows(values, valid)
         axes = tuple(range(1, 2 * values.ndim, 2))
@@ -186,22 +202,35 @@ class WindowReduction:
         empty = ~valid.any(axis=axes)
         if self.reducer == "median":
             masked = np.where(valid, values, np.nan).astype(np.float64)
+            bad = (valid & np.isnan(masked)).any(axis=axes)  # NaN that is not left out
             masked[np.broadcast_to(np.expand_dims(empty, axes), masked.shape)] = 0
-            medians = np.nanmedian(masked, axis=axes) if self.skipna or self.missing else np.median(masked, axis=axes)
-            return np.asarray(medians), empty
+            masked[np.broadcast_to(np.expand_dims(bad, axes), masked.shape)] = 0
+            return np.where(bad, np.nan, np.nanmedian(masked, axis=axes)), empty
         source = values.dtype
         reducer = make_reducer(self.reducer, source, skipna=self.skipna, ddof=0, missing=source.type(0))
         return np.asarray(reducer.finish(reducer.reduce(values, valid, axes))), empty
 
     def _stored(self, found: Array, empty: Bools) -> Array:
         """Return values of the data type of the result, with the missing value where there is none."""
-        rounded = np.rint(found) if self.dtype.kind in "biu" and found.dtype.kind == "f" else found
-        with np.errstate(invalid="ignore"):
-            stored = np.where(empty, 0, rounded).astype(self.dtype)
+        stored = self._held(np.where(empty, 0, found))
         if self.function == "sum" or not bool(empty.any()):
             return stored
         if self.missing:
             stored[empty] = self.missing[0]
         elif self.dtype.kind == "f":
             stored[empty] = np.nan
+        else:
+            raise TransformError("there is no value in a window, and no missing value among integers to say so")
         return stored
+
+    def _held(self, found: Array) -> Array:
+        """Return values in the data type of the result, rounded; raise `TransformError` for one that it cannot hold."""
+        rounded = np.rint(found) if self.dtype.kind in "biu" and found.dtype.kind == "f" else found
+        if self.dtype.kind in "iu" and rounded.dtype.kind == "f":
+            limits = np.iinfo(self.dtype)
+            unfit: Bools | None = ~((rounded >= float(limits.min)) & (rounded < float(limits.max) + 1))
+        else:
+            unfit = convert_numbers(rounded, self.dtype).unfit
+        if unfit is not None and bool(unfit.any()):
+            raise TransformError(f"{self.function} values do not fit into {self.dtype}: take a larger type")
+        return rounded.astype(self.dtype)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
+import struct
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import zarr
 
 from arraystore._format.types import Bools
 from arraystore.errors import InvalidInputError
@@ -52,18 +56,52 @@ class NumberDecoder:
         return numbers, valid
 
 
-def number_decoder(path: str, dtype: np.dtype[Any], attributes: dict[str, Any]) -> NumberDecoder:
-    """Return how the stored values of an array become numbers; raise `InvalidInputError` if they cannot."""
+def mask_of(array: zarr.Array[Any]) -> Any:
+    """Return the fill value of an array of Zarr v2 that xarray has written, for which it is the missing value."""
+    written = array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in array.attrs and array.dtype.kind in "iuf"
+    return array.metadata.fill_value if written else None
+
+
+def number_decoder(path: str, dtype: np.dtype[Any], attributes: dict[str, Any], mask: Any = None) -> NumberDecoder:
+    """Return how the stored values of an array become numbers; raise `InvalidInputError` if they cannot.
+
+    `mask` is a missing value beside those of attributes.
+    """
     if dtype.kind not in "biuf":
         raise InvalidInputError(f"array {path!r} holds {dtype}, and reductions need integers, floats or booleans")
+    if str(attributes.get("_Unsigned", "")).lower() == {"i": "true", "u": "false"}.get(dtype.kind):
+        raise InvalidInputError(
+            f"array {path!r} has integers of the other sign than {dtype}, by the attribute _Unsigned: write them to an "
+            "array of their type first, by transform_chunks for instance"
+        )
     try:
         scale, offset = (float(attributes.get(name, default)) for name, default in zip(PACKING, (1, 0), strict=True))
-        marks = [value for name in MISSING if name in attributes for value in np.atleast_1d(attributes[name]).tolist()]
+        marks = [] if mask is None else [mask.item() if isinstance(mask, np.generic) else mask]
+        marks += [value for name in MISSING if name in attributes for value in np.atleast_1d(attributes[name]).tolist()]
+        marks = [number_of_text(mark) if isinstance(mark, str) and dtype.kind == "f" else mark for mark in marks]
         missing = tuple(dtype.type(mark) for mark in marks if not (isinstance(mark, float) and math.isnan(mark)))
     except (TypeError, ValueError, OverflowError) as error:
         names = ", ".join(name for name in (*PACKING, *MISSING) if name in attributes)
         raise InvalidInputError(f"attributes {names} of array {path!r} are not numbers of its type: {error}") from error
     return NumberDecoder(dtype, missing, scale, offset)
+
+
+def number_of_text(text: str) -> Any:
+    """Return the number in a string attribute: NaN or infinity, or eight bytes in base64, as xarray writes it."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        (number,) = struct.unpack("<d", base64.b64decode(text, validate=True))
+    except (binascii.Error, struct.error, ValueError):
+        return text
+    return number
+
+
+def text_of_number(number: float) -> str:
+    """Return a number as xarray writes it into a string attribute."""
+    return base64.standard_b64encode(struct.pack("<d", number)).decode()
 
 
 def numeric_attributes(attributes: dict[str, Any]) -> dict[str, Any]:

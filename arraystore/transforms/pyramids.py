@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import zarr
@@ -132,9 +132,11 @@ def build_pyramid(
     above, _, name = array.path.rpartition("/")
     assets = [name, *(f"overviews/{n}/{name}" for n in range(1, 1 + len(plan_levels(array, steps, levels))))]
     paths = [f"{above}/{asset}" if above else asset for asset in assets]
+    for level, shape in zip(paths[1:], plan_levels(array, steps, levels), strict=True):
+        _check_others(session, level, array.dims, shape)
     reports: list[TransformReport] = []
     for source, target in pairwise(paths):
-        _open_group(session, target.rpartition("/")[0])
+        _open_group(session, target.rpartition("/")[0], like=open_array(session, path).metadata.zarr_format)
         report = coarsen(
             session, source, target, steps, function, skipna=skipna, dtype=array.dtype, overwrite=overwrite,
             memory=memory, engine=engine, progress=progress,
@@ -145,8 +147,25 @@ def build_pyramid(
     return PyramidReport(tuple(paths), tuple(reports), time.perf_counter() - began)
 
 
-def _open_group(session: Session, path: str) -> zarr.Group:
-    return zarr.open_group(session.store, path=path, mode="a")
+def _check_others(session: Session, path: str, dims: tuple[str, ...], shape: tuple[int, ...]) -> None:
+    """Check that a level is of the size of those of other arrays, with which it shares coordinates."""
+    group, _, name = path.rpartition("/")
+    sizes = dict(zip(dims, shape, strict=True))
+    if session.hierarchy.node(group) is None:
+        return
+    for other, array in _open_group(session, group).arrays():
+        if other in (name, *dims):
+            continue
+        for dim, size in zip(dimension_names(array), array.shape, strict=True):
+            if sizes.get(dim, size) != size:
+                raise InvalidInputError(
+                    f"{group!r} has {other!r}, of {size} cells along {dim!r}, and a level of {name!r} would have "
+                    f"{sizes[dim]}: levels in one group share their coordinates, so use the same factors for both"
+                )
+
+
+def _open_group(session: Session, path: str, like: Literal[2, 3] | None = None) -> zarr.Group:
+    return zarr.open_group(session.store, path=path, mode="a", zarr_format=like)
 
 
 def _describe(group: zarr.Group, assets: list[str], scale: list[float], function: str) -> None:

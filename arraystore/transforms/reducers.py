@@ -267,7 +267,7 @@ class Histogram(SameLayout):
     def reduce(self, values: Array, valid: Bools | None, axes: Axes) -> Parts:
         """Return counts, with the bins in front."""
         edges, bins = np.array(self.edges), len(self.edges) - 1
-        number = np.searchsorted(edges, values, side="right") - 1
+        number = np.asarray(np.searchsorted(edges, values, side="right") - 1)
         number[values == edges[-1]] = bins - 1
         inside = (number >= 0) & (number < bins) & (values <= edges[-1])
         inside = inside if valid is None else inside & valid

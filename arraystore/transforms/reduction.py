@@ -14,7 +14,14 @@ from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.transforms.arrays import ArrayShape, check_free, create_array, open_array, shape_of
-from arraystore.transforms.decoding import MISSING, NumberDecoder, number_decoder, numeric_attributes
+from arraystore.transforms.decoding import (
+    MISSING,
+    NumberDecoder,
+    mask_of,
+    number_decoder,
+    numeric_attributes,
+    text_of_number,
+)
 from arraystore.transforms.engines import EngineOption, transform_engine
 from arraystore.transforms.reducers import Histogram, Reducer, make_reducer
 from arraystore.transforms.reduction_plan import ReductionPlan, plan_reduction
@@ -235,7 +242,11 @@ def _open(session: Session, source: str) -> tuple[ArrayShape, dict[str, Any], Nu
     opened = open_array(session, source)
     array = shape_of(source.strip("/"), opened)
     attributes = {name: value for name, value in dict(opened.attrs).items() if name != "_ARRAY_DIMENSIONS"}
-    return array, attributes, number_decoder(array.path, array.dtype, attributes)
+    mask = mask_of(opened)
+    decoder = number_decoder(array.path, array.dtype, attributes, mask)
+    if mask is not None and not np.isnan(mask):  # the result is of Zarr v3, where an attribute says so
+        attributes["_FillValue"] = text_of_number(float(mask)) if array.dtype.kind == "f" else int(mask)
+    return array, attributes, decoder
 
 
 def _missing(decoder: NumberDecoder) -> Any:

@@ -86,6 +86,8 @@ class QuantileSketch:
 
 def _compact(values: Array, levels: Array, totals: Array) -> tuple[Array, ...]:
     """Halve levels that are full, from the lowest; values are sorted."""
+    if np.isnan(values[-1:]).any():  # it is the result, and must not be dropped
+        return values[-1:], np.zeros(1, dtype=np.int64), np.array([0, 1], dtype=np.int64)
     error, count = totals.tolist()
     level = 0
     while level <= int(levels.max(initial=-1)):

@@ -10,7 +10,7 @@ import zarr
 
 from arraystore import Session
 from arraystore.errors import InvalidInputError
-from arraystore.transforms import build_pyramid, coarsen
+from arraystore.transforms import TransformError, build_pyramid, coarsen
 from arraystore.transforms.coarsening import FUNCTIONS
 from tests.transforms.conftest import get, put
 
@@ -105,6 +105,37 @@ def test_what_does_not_fit_is_refused(session: Session, arguments: Any, message:
         coarsen(session, "a", "a", {"y": 2})
 
 
+def test_what_the_data_type_does_not_hold_is_refused(session: Session) -> None:
+    put(session, "a", np.full((4, 4), 100, "u1"), (2, 2), ("y", "x"))
+    put(session, "f", np.array([[np.nan, np.nan, 1, 2]]), (1, 2), ("y", "x"))
+    with pytest.raises(TransformError, match="sum values do not fit into uint8"):
+        build_pyramid(session, "a", {"y": 2, "x": 2}, function="sum")
+    for function in ("mean", "first"):
+        with pytest.raises(TransformError, match=r"no missing value|do not fit"):
+            coarsen(session, "f", "out", {"x": 2}, function, dtype="i2", overwrite=True)
+    put(session, "m", np.full((2, 2), -9, "i2"), (2, 2), ("y", "x"), attributes={"_FillValue": -9})
+    with pytest.raises(InvalidInputError, match="does not hold -9"):
+        coarsen(session, "m", "out", {"x": 2}, dtype="u1", overwrite=True)
+
+
+def test_medians_without_skipna_are_those_of_numpy(session: Session) -> None:
+    put(session, "i", np.arange(5, dtype="i2"), (2,), ("x",))
+    coarsen(session, "i", "out", {"x": 2}, "median", skipna=False)
+    assert get(session, "out").tolist() == [0.5, 2.5, 4]
+    put(session, "f", np.array([1, np.nan, 3, -9, -9, -9]), (2,), ("x",), attributes={"_FillValue": -9})
+    coarsen(session, "f", "out", {"x": 2}, "median", skipna=False, overwrite=True)
+    np.testing.assert_array_equal(get(session, "out"), [np.nan, 3, -9])
+
+
+def test_fill_values_of_older_arrays_of_xarray_are_missing(session: Session) -> None:
+    values = np.array([[1, 3, -9, 4], [-9, -9, 5, 8]], "i2")
+    options: Any = {"zarr_format": 2, "fill_value": -9, "attributes": {"_ARRAY_DIMENSIONS": ["y", "x"]}}
+    put(session, "a", values, (1, 2), **options)
+    coarsen(session, "a", "out", {"x": 2})
+    array = zarr.open_array(session.store, path="out")
+    assert (array[...].tolist(), array.fill_value) == ([[2, 4], [-9, 6.5]], -9)
+
+
 # -- pyramids ---------------------------------------------------------------------------------------------------------
 
 
@@ -148,6 +179,26 @@ def test_pyramids_of_one_group_share_its_metadata(session: Session) -> None:
     assert attributes["title"] == "x"
     with pytest.raises(InvalidInputError, match="there is a node"):
         build_pyramid(session, "img/red", {"y": 2, "x": 2})
+
+
+def test_a_pyramid_of_other_factors_does_not_replace_the_coordinates_of_one_beside_it(session: Session) -> None:
+    for name in ("red", "blue"):
+        put(session, f"img/{name}", np.zeros((40, 40)), (10, 10), ("y", "x"))
+    put(session, "img/y", np.arange(40.0), (40,), ("y",))
+    build_pyramid(session, "img/red", {"y": 2, "x": 2}, levels=1)
+    before = session.status()
+    with pytest.raises(InvalidInputError, match="share their coordinates"):
+        build_pyramid(session, "img/blue", {"y": 4, "x": 4}, levels=1)
+    assert session.status() == before
+    build_pyramid(session, "img/red", {"y": 4, "x": 4}, levels=1, overwrite=True)
+    assert get(session, "img/overviews/1/y").shape == (10,)
+
+
+def test_levels_of_an_older_array_are_in_groups_of_its_format(session: Session) -> None:
+    zarr.open_group(session.store, mode="a", zarr_format=2)
+    put(session, "a", np.ones((8, 8)), (4, 4), zarr_format=2, attributes={"_ARRAY_DIMENSIONS": ["y", "x"]})
+    build_pyramid(session, "a", {"y": 2, "x": 2}, levels=1)
+    assert dict(zarr.open_group(session.store, path="overviews/1", mode="r").arrays()).keys() == {"a"}
 
 
 def test_an_array_of_the_root_group_has_a_pyramid(session: Session) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from xarray.backends.zarr import FillValueCoder
 
 from arraystore import Session
 from arraystore.errors import InvalidInputError
@@ -239,3 +240,36 @@ def test_histograms_are_those_of_numpy(session: Session, dims: Any) -> None:
     assert dict(zarr.open_array(session.store, path="out").attrs) == {"bin_edges": edges}
     with pytest.raises(InvalidInputError, match="ascending order"):
         histogram(session, "a", "out", [1, 1], overwrite=True)
+
+
+def test_missing_values_are_told_apart_as_xarray_writes_them(session: Session) -> None:
+    for number in (np.nan, -9.0):
+        text = FillValueCoder.encode(number, np.dtype("f4"))
+        put(session, "a", np.array([1, number, 3], "f4"), (2,), ("x",), attributes={"_FillValue": text}, overwrite=True)
+        reduce_array(session, "a", "out", "mean", overwrite=True)
+        assert float(get(session, "out")) == 2
+
+
+def test_the_fill_value_of_an_older_array_of_xarray_is_missing(session: Session) -> None:
+    options: Any = {"zarr_format": 2, "fill_value": -9, "attributes": {"_ARRAY_DIMENSIONS": ["t", "x"]}}
+    put(session, "a", np.array([[1, -9, -9], [5, 4, -9]], "i2"), (1, 3), **options)
+    reduce_array(session, "a", "mean", "mean", "t")
+    np.testing.assert_array_equal(get(session, "mean"), [3, 4, np.nan])
+    reduce_array(session, "a", "min", "min", "t")
+    array = zarr.open_array(session.store, path="min")
+    assert (array[...].tolist(), array.attrs["_FillValue"]) == ([1, 4, -9], -9)
+
+
+def test_integers_of_another_sign_by_their_attributes_are_refused(session: Session) -> None:
+    put(session, "a", np.array([-1, 1], "i1"), (2,), attributes={"_Unsigned": "true"})
+    with pytest.raises(InvalidInputError, match="_Unsigned"):
+        reduce_array(session, "a", "out", "mean")
+
+
+@pytest.mark.parametrize("place", [0, 1, 39_999])
+def test_without_skipna_no_sketch_loses_nan(session: Session, place: int) -> None:
+    values = np.arange(40_000.0)
+    values[place] = np.nan
+    put(session, "a", values, (5000,))
+    quantile(session, "a", "out", [0.0, 0.5], skipna=False, memory=200_000)
+    assert np.isnan(get(session, "out")).all()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import zarr
 from arraystore._format.types import Bools
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec, microseconds_from_datetimes
+from arraystore.transforms.decoding import number_of_text
 
 Values = npt.NDArray[Any]
 
@@ -196,7 +196,7 @@ def _fill_of_version_2(array: zarr.Array[Any]) -> list[Any]:
 def _fill(what: str, value: Any, kind: np.dtype[Any], *, viewed: bool) -> Any:
     """Return a fill value in a form that compares equal to stored values."""
     if kind.kind in "fiu" and isinstance(value, str):
-        value = _number_of_text(value)
+        value = number_of_text(value)
     if viewed and isinstance(value, int):  # told as stored
         value = int(np.int64(value).astype(kind))
     fits = {
@@ -216,16 +216,3 @@ def _bytes_of_text(text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
         return text.encode()
-
-
-def _number_of_text(text: str) -> Any:
-    """Return the number in a string attribute: NaN or infinity, or eight bytes in base64."""
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        (number,) = struct.unpack("<d", base64.b64decode(text, validate=True))
-    except (binascii.Error, struct.error, ValueError):
-        return text
-    return number
