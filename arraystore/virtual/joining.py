@@ -67,7 +67,8 @@ def _check_meaning(what: str, variable: xr.Variable, owner: str, kept: xr.Variab
         if ours.get(name) != theirs.get(name):
             raise VirtualizeError(
                 f"{what} has {name}={ours.get(name)}, and in {owner} it is {theirs.get(name)}: the same number "
-                "would mean something else; copy the files instead (arraystore ingest), or refer to them from groups of their own"
+                "would mean something else; copy the files instead (arraystore ingest), or refer to them from "
+                "groups of their own"
             )
 
 
