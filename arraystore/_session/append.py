@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,15 +67,6 @@ def append(session: SessionBase, data: Mapping[str, npt.ArrayLike], dim: str, un
     """Append to arrays along a dimension, and return the values that must not repeat; see `Session.append`."""
     with session.hierarchy.untracked():  # an append does not depend on where the arrays end
         return _append(session, _parts(session.hierarchy, data, dim), dim, unique)
-
-
-async def append_async(
-    session: SessionBase, data: Mapping[str, npt.ArrayLike], dim: str, unique: str | None
-) -> Unique | None:
-    """Asynchronous twin of `append`."""
-    with session.hierarchy.untracked():
-        parts = _parts(session.hierarchy, data, dim)
-        return await asyncio.to_thread(_append, session, parts, dim, unique)
 
 
 def _append(session: SessionBase, parts: list[_Part], dim: str, unique: str | None) -> Unique | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -107,6 +108,7 @@ class Session(SessionBase):
         self._ledger = ForkLedger()
         self._made_on = tip.state.snapshot  # which a rebase leaves behind
         self.uniques: list[Unique] = []
+        self._appends = threading.Lock()
         self.default_metadata: dict[str, Any] = {}
         self.rebase_metadata: Callable[[int], dict[str, Any]] | None = None
         """Returns metadata of a commit with a solver by the number of times that it was rebased."""
@@ -520,7 +522,10 @@ class Session(SessionBase):
             If there is no such array.
         """
         self.check_writable()
-        self._note_unique(append.append(self, data, dim, unique))
+        with self._appends:  # one after the other: each begins where the one before has ended
+            appended = append.append(self, data, dim, unique)
+            if appended is not None:
+                self.uniques = append.with_unique(self.uniques, appended)
 
     # -- forks ----------------------------------------------------------------------------------------------
 
@@ -588,12 +593,7 @@ class Session(SessionBase):
     async def append_async(self, data: Mapping[str, npt.ArrayLike], dim: str, *, unique: str | None = None) -> None:
         """Asynchronous twin of `append`."""
         self.check_writable()
-        self._note_unique(await append.append_async(self, data, dim, unique))
-
-    def _note_unique(self, appended: Unique | None) -> None:
-        """Add appended values that make the commit fail if another one appends them, too."""
-        if appended is not None:
-            self.uniques = append.with_unique(self.uniques, appended)
+        await asyncio.to_thread(self.append, data, dim, unique=unique)
 
     def _warn_of_unmerged_forks(self) -> None:
         """Warn, at the caller of this package, of forks that may have been written to and were not merged."""

@@ -26,6 +26,7 @@ from arraystore import (
 )
 from arraystore.storage import CountingStorage
 from tests.commit.dimension import (
+    STEP,
     append_value,
     appended,
     by_others,
@@ -646,3 +647,18 @@ def test_the_asynchronous_twin_appends_the_same_and_refuses_the_same() -> None:
     with pytest.raises(RebaseFailedError, match="DuplicateAppend"):
         commit_append(theirs)
     check_order(latest(storage), 1)
+
+
+def test_appends_of_one_session_at_once_follow_one_another() -> None:
+    _, repository = dimension_repository()
+    session = repository.writable_session("main")
+    lengths = {1: 3 * STEP, 2: STEP, 3: 2 * STEP}
+
+    async def gather() -> None:
+        await asyncio.gather(*(session.append_async(data_of(v, n), "time", unique="time") for v, n in lengths.items()))
+
+    asyncio.run(gather())
+    wanted = [0] * STEP + [value * 100 + item for value, items in lengths.items() for item in range(items)]
+    assert sorted(values(session, "time").tolist()) == sorted(wanted)
+    assert sorted(values(session, "t")[:, 0].tolist()) == sorted(each // 100 for each in wanted)
+    assert sorted(session.uniques[0].values.tolist()) == sorted(wanted[STEP:])
