@@ -27,8 +27,11 @@ CONFIG = RepositoryConfig(
 
 
 def now() -> datetime:
-    """Return a moment after everything that was written so far, and before what comes."""
-    time.sleep(0.002)
+    """Return a moment after everything that was written so far, and before what comes.
+
+    Ids that one program makes within a millisecond get the times of the next ones.
+    """
+    time.sleep(0.01)
     moment = datetime.now(UTC)
     time.sleep(0.002)
     return moment

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,14 +11,7 @@ import zarr
 from arraystore import ConflictDetector, Repository, SessionExpiredError, SnapshotNotFoundError
 from arraystore._format.ids import id_from_text, id_to_text
 from tests.history.worlds import commit, contents, created, deleted, put, world
-
-
-def now() -> datetime:
-    """Return a moment after all ids that there are, which count milliseconds."""
-    time.sleep(0.003)
-    moment = datetime.now(UTC)
-    time.sleep(0.003)
-    return moment
+from tests.maintenance.model import now
 
 
 def clean_up(repository: Repository) -> None:
