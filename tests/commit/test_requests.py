@@ -12,6 +12,7 @@ import zarr
 from arraystore import Repository, in_memory_storage
 from arraystore._maintenance.fold import fold
 from arraystore.storage import CountingStorage, Storage
+from tests.commit.long_history import GROUP, ten_thousand_commits
 from tests.commit.support import (
     DistantStorage,
     commit_number,
@@ -266,14 +267,9 @@ def test_listing_the_newest_snapshots_reads_no_page_of_old_ones() -> None:
     assert sum(requests(counting).values()) <= 6
 
 
+@pytest.mark.xdist_group(GROUP)
 def test_after_ten_thousand_commits_everything_costs_what_it_did_after_a_hundred() -> None:
-    storage = _near()
-    repository = create_repository(storage)
-    while tip_of(repository).sequence < 10_000:
-        sequence = tip_of(repository).sequence
-        for row in range(sequence, min(sequence + 64, 10_000)):
-            commit_number(repository, row, row)
-        repository.wait_for_maintenance()
+    storage = CountingStorage(ten_thousand_commits())
     counting, distant = _seen_from_afar(storage)
     cold = Repository.open(counting)
     session = cold.writable_session("main")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from itertools import islice
-from unittest import mock
 
 import numpy as np
 import pytest
 import zarr
 
 from arraystore import CountingStorage, Repository, SnapshotInfo, Storage, in_memory_storage
-from arraystore._environment import ENVIRONMENT, Environment
-from arraystore._format.ids import IdSource
 from arraystore._history import compare
 from arraystore._session.session import Session
+from tests.commit.long_history import GROUP, ten_thousand_commits
 from tests.commit.support import (
     DistantStorage,
     commit_number,
@@ -163,37 +161,14 @@ def test_manifests_that_travel_in_one_record_are_read_with_one_request() -> None
     assert sum(requests(counting).values()) <= 14
 
 
-class _Clock:
-    """Goes on by a minute for each commit."""
-
-    def __init__(self) -> None:
-        self.ms = 1_700_000_000_000
-
-    def now_us(self) -> int:
-        return self.ms * 1000
-
-
 @pytest.fixture(scope="module")
 def long_ago() -> tuple[Storage, list[SnapshotInfo]]:
-    """A repository of more than 10,000 commits, without the folds, which histories do not show, and its history."""
-    storage = in_memory_storage()
-    clock = _Clock()
-
-    async def no_fold(log, tip, reader):  # type: ignore[no-untyped-def]
-        return tip
-
-    token = ENVIRONMENT.set(Environment(now_us=clock.now_us, new_id=IdSource(lambda: clock.ms)))
-    repository = Repository.create(storage)
-    ENVIRONMENT.reset(token)
-    with mock.patch("arraystore._maintenance.fold.fold", no_fold):
-        while tip_of(repository).sequence < 10_050:
-            for _ in range(64):
-                clock.ms += 60_000
-                repository.writable_session("main").commit("one more", allow_empty=True)
-            repository.wait_for_maintenance()
-    return storage, list(repository.ancestry(branch="main"))
+    """A repository of more than 10,000 commits, and its history."""
+    storage = ten_thousand_commits()
+    return storage, list(Repository.open(storage).ancestry(branch="main"))
 
 
+@pytest.mark.xdist_group(GROUP)
 def test_a_history_of_ten_thousand_commits_is_listed_in_sixty_requests_the_first_page_of_it_in_three(
     long_ago: tuple[Storage, list[SnapshotInfo]],
 ) -> None:
@@ -214,6 +189,7 @@ def test_a_history_of_ten_thousand_commits_is_listed_in_sixty_requests_the_first
     assert sum(requests(counting).values()) <= 8
 
 
+@pytest.mark.xdist_group(GROUP)
 def test_a_look_at_ten_thousand_commits_takes_a_handful_of_requests_and_a_page(
     long_ago: tuple[Storage, list[SnapshotInfo]],
 ) -> None:
@@ -228,6 +204,7 @@ def test_a_look_at_ten_thousand_commits_takes_a_handful_of_requests_and_a_page(
     assert sum(requests(counting).values()) <= 3
 
 
+@pytest.mark.xdist_group(GROUP)
 def test_a_session_of_any_moment_among_ten_thousand_commits_takes_a_handful_of_requests(
     long_ago: tuple[Storage, list[SnapshotInfo]],
 ) -> None:
