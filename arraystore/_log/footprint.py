@@ -92,7 +92,7 @@ class Footprint:
     def add(self, before: SnapshotState, snapshot: SnapshotId, log: TransactionLog) -> None:
         """Add one transaction; `before` is the state before the first one that was added."""
         shifts: dict[NodeId, tuple[int, ...]] = {}
-        moved: dict[str, str] = {}
+        moves = [change for change in log.nodes if change.operation == Operation.MOVED]
         for change in log.nodes:
             node = self._node(before, change)
             if change.operation == Operation.CREATED:
@@ -102,17 +102,15 @@ class Footprint:
             elif change.operation == Operation.DELETED:
                 node.deleted = snapshot
                 self.keys[node.key] = snapshot
-            elif change.operation == Operation.MOVED and change.target is not None:
-                node.moved = snapshot
-                moved[node.key] = change.target
+            elif change.operation == Operation.MOVED:
+                self._move(before, moves, snapshot)  # all at once: what comes to their old places later stays there
+                moves = []
             elif change.append is not None:
                 node.appended = snapshot
                 node.axes.add(change.append.axis)
                 shifts[change.id] = self._append(change)
             else:
                 self._update(node, change, snapshot)
-        if moved:
-            self._move(before, moved, snapshot)
         for chunk in log.chunks:
             node = self._of_id(before, chunk.node)
             node.chunks.append(Written(snapshot, chunk, shifts[chunk.node] if chunk.appended else None))
@@ -153,8 +151,11 @@ class Footprint:
         lengths[append.axis] = length + append.items
         return append.shift(length, len(array_info(documents).shape))
 
-    def _move(self, before: SnapshotState, moved: dict[str, str], snapshot: SnapshotId) -> None:
+    def _move(self, before: SnapshotState, moves: Iterable[NodeChange], snapshot: SnapshotId) -> None:
         """Note moves, including those of nodes below a moved group."""
+        moved = {self._of_id(before, each.id).key: each.target for each in moves if each.target is not None}
+        if not moved:
+            return
         for key, node in before.nodes.items():
             footprint = self.nodes.get(node.id)
             now = key if footprint is None else footprint.key

@@ -465,3 +465,22 @@ def test_values_stay_with_a_moved_array_through_later_commits_and_old_snapshots_
     _theirs(storage, _write("h/x", 11))
     assert values(latest(storage), "h/x").tolist() == [11] * 4
     assert _tree(Repository.open(storage).readonly_session(snapshot_id=before)) == TREE
+
+
+def test_what_theirs_creates_where_it_has_just_moved_something_from_stays_in_its_group() -> None:
+    storage, repository = _repository()
+    with repository.transaction("main", message="an empty group") as store:
+        zarr.create_group(store, path="e")
+    session = repository.writable_session("main")
+    _delete("e")(session)
+    _theirs(storage, _create("e/new"))
+
+    def renew(other: Session) -> None:
+        other.move("e/new", "old")
+        _create("e/new")(other)
+
+    _theirs(storage, renew)
+    with pytest.raises(RebaseFailedError) as caught:
+        session.commit("ours", rebase_with=DETECT)
+    assert {c.conflict_type for c in caught.value.conflicts} == {ConflictType.DeleteOfUpdatedGroup}
+    _check_valid(storage)
