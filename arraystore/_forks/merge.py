@@ -12,7 +12,7 @@ from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepare import final_references
 from arraystore._forks.merged import CellLog, Merged, MergedNode, grid_of
-from arraystore._forks.node_merge import apply_node, check_nodes, check_siblings
+from arraystore._forks.node_merge import apply_node, check_nodes, check_siblings, with_taken_back
 from arraystore._forks.payload_table import (
     PAYLOAD,
     PayloadTable,
@@ -245,6 +245,7 @@ def apply_payloads(
     with changes.lock:
         changes.check_open()
         _note_own(changes, merged)
+        table = replace(table, forks=tuple([with_taken_back(fork, merged) for fork in table.forks]))
         nodes_by_id = _final_nodes(changes, table, merged)
         nodes = [_written(nodes_by_id, array) for array in table.arrays]
         table = _within(table, nodes)
@@ -263,9 +264,11 @@ def apply_payloads(
         del again
         for fork in table.forks:
             for change in fork.nodes:
-                apply_node(changes, change)
                 key = node_key(change.path, change.kind)
-                merged.nodes[key] = MergedNode(fork.fork, changes.node(key))
+                last, before = merged.nodes.get(key), changes.node(key)
+                apply_node(changes, change)
+                first = before if last is None or last.fork != fork.fork else last.before
+                merged.nodes[key] = MergedNode(fork.fork, changes.node(key), first)
         references, forks = _adopt_sources(changes, table.references), table.forks
         changes.packs.adopt_statistics(table.statistics)
         del table  # with the sources as they were

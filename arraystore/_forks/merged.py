@@ -52,6 +52,8 @@ class MergedNode:
     """Id of the fork."""
     node: Node | None
     """The node as the fork left it; None if the fork deleted it."""
+    before: Node | None
+    """The node before the fork changed it first; None if there was none."""
 
     def is_as_left(self, now: Node | None) -> bool:
         """Tell whether nobody has changed the node since."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from arraystore._changes.change_set import ChangeSet
-from arraystore._forks.merged import MergedNode
+from arraystore._forks.merged import Merged, MergedNode
 from arraystore._format.fork_payload import ForkChanges
 from arraystore._format.ids import NodeId
-from arraystore._format.node import Node, NodeKind, node_key
+from arraystore._format.node import Node, NodeKind, ancestors, node_key
 from arraystore._format.transaction import NodeChange, Operation
 from arraystore.errors import FormatError, MergeConflictError
 
@@ -64,6 +64,7 @@ def check_nodes(
                     raise MergeConflictError(f"a fork creates {change.path!r}, which exists by now", change.path)
                 if not (again and untouched):
                     _check_created(change, current, last)
+                _check_group(changes, change, fork, merged, final)
                 final[key] = Node(change.id, change.path, change.kind, change.applied_to({}))
             elif current is None or current.id != change.id:
                 if change.operation != Operation.DELETED or not (again or key in touched):
@@ -95,6 +96,25 @@ def _check_created(change: NodeChange, current: Node | None, last: MergedNode | 
         )
 
 
+def _check_group(
+    changes: ChangeSet,
+    change: NodeChange,
+    fork: ForkChanges,
+    merged: Mapping[str, MergedNode],
+    final: Mapping[str, Node],
+) -> None:
+    """Check that nobody else has deleted or moved a group since a fork was issued that has created a node in it."""
+    if change.kind == NodeKind.FILE:
+        return
+    for above in ancestors(change.path):
+        last = merged.get(above)
+        own = last is not None and last.fork == fork.fork
+        if above not in final and not own and changes.node_epochs.get(above, -1) >= fork.epoch:
+            raise MergeConflictError(
+                f"a fork created {change.path!r} in {above!r}, which is deleted or moved by now", change.path
+            )
+
+
 def _check_hierarchy(final: dict[str, Node], gone: set[str], paths: Sequence[str]) -> None:
     """Check that no node ends up below an array or a deleted group."""
     suspects = {node.path for node in final.values() if node.kind != NodeKind.FILE} if gone else set(paths)
@@ -110,6 +130,27 @@ def _check_hierarchy(final: dict[str, Node], gone: set[str], paths: Sequence[str
                 raise MergeConflictError(f"{path!r} would be left below {above!r}, which a fork deleted", path)
             if parent is not None and parent.kind == NodeKind.ARRAY:
                 raise MergeConflictError(f"{path!r} would be below {above!r}, which is an array", path)
+
+
+def with_taken_back(fork: ForkChanges, merged: Merged) -> ForkChanges:
+    """Return the changes of a fork with those that undo what an earlier state of it brought and this one has not."""
+    if fork.fork not in merged.numbers:
+        return fork
+    kept = {change.id for change in fork.nodes}
+    mine = [(each.node, each.before) for each in merged.nodes.values() if each.fork == fork.fork]
+    left = [(node, before) for node, before in mine if node is not None and node.id not in kept]
+    undone = [change for node, before in left if (change := _undone(node, before)) is not None]
+    undone.sort(key=lambda change: change.path, reverse=True)
+    return replace(fork, nodes=(*undone, *fork.nodes))
+
+
+def _undone(node: Node, before: Node | None) -> NodeChange | None:
+    if before is None or before.id != node.id:
+        return NodeChange(Operation.DELETED, node.id, node.path, node.kind, {})
+    if before.documents == node.documents:
+        return None
+    documents = {**dict.fromkeys(node.documents), **before.documents}
+    return NodeChange(Operation.UPDATED, node.id, node.path, node.kind, documents)
 
 
 def apply_node(changes: ChangeSet, change: NodeChange) -> None:

@@ -44,6 +44,11 @@ def hand_off(session: Session) -> SessionHandoff:
             "forks have been merged into this session already, and would be missing in the other process: "
             "hand it off before merging"
         )
+    if session._ledger.rebased:
+        raise SessionStateError(
+            "the session was rebased after forks of it were taken, and the other process would merge them over what "
+            "others have committed: hand off a new session, and take its forks"
+        )
     isolation: Literal["snapshot", "serializable"] = "serializable" if session.isolation != "snapshot" else "snapshot"
     return SessionHandoff(
         SnapshotLocator.of(session.context, session.base_tip.state), session.branch, session._id, isolation

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import zarr
 
-from arraystore import MergeConflictError, Repository, in_memory_storage
+from arraystore import ConflictDetector, MergeConflictError, Repository, SessionStateError, in_memory_storage
+from arraystore._session.handoff import hand_off
 from arraystore._session.session import Session
 
 
@@ -99,3 +100,31 @@ def test_what_was_written_after_discarding_is_not_overwritten_by_an_older_fork()
     zarr.open_array(session.store, path="a")[0, 0] = 7
     with pytest.raises(MergeConflictError):
         session.merge(fork)
+
+
+@pytest.mark.parametrize("by", ["fork", "deletion", "move"])
+def test_nothing_is_merged_into_a_group_that_is_gone_since_the_fork(by: str) -> None:
+    session = _session(filled=False)
+    zarr.create_group(session.store, path="h")
+    fork, other = session.fork(), session.fork()
+    zarr.create_array(fork.store, name="h/x", shape=(4,), chunks=(1,), dtype="i4")
+    if by == "move":
+        session.move("h", "k")
+    else:
+        del zarr.open_group((other if by == "fork" else session).store)["h"]
+        session.merge(other)
+    with pytest.raises(MergeConflictError, match="deleted or moved"):
+        session.merge(fork)
+    assert session.hierarchy.node("h/x") is None
+
+
+def test_a_session_that_was_rebased_since_its_forks_is_not_handed_off() -> None:
+    repository = Repository.create(in_memory_storage())
+    session = repository.writable_session("main")
+    fork = session.fork()
+    zarr.create_array(fork.store, name="a", shape=(4,), chunks=(1,), dtype="i4")
+    with repository.transaction("main", message="theirs") as store:
+        zarr.create_group(store)
+    session.rebase(ConflictDetector())
+    with pytest.raises(SessionStateError, match="rebased"):
+        hand_off(session)

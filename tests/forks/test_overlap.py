@@ -275,3 +275,43 @@ def test_a_newer_state_of_a_fork_does_not_bring_back_what_the_session_deleted(re
     with pytest.raises(MergeConflictError, match="deleted or moved"):
         session.merge(fork)
     assert "b" not in zarr.open_group(session.store, mode="r")
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_an_array_that_a_fork_created_and_deleted_again_is_gone_when_it_is_merged_again(
+    repo: ars.Repository, replaced: bool
+) -> None:
+    session = repo.writable_session("main")
+    fork = session.fork()
+    name = "a" if replaced else "b"
+    zarr.create_array(fork.store, name=name, shape=(4,), chunks=(1,), dtype="i8", overwrite=replaced)[:] = 3
+    session.merge(fork)
+    del zarr.open_group(fork.store)[name]
+    session.merge(fork)
+    assert name not in zarr.open_group(session.store, mode="r")
+    zarr.create_array(fork.store, name=name, shape=(2,), chunks=(1,), dtype="i8")[:] = 4
+    session.merge(fork)
+    assert zarr.open_array(session.store, path=name, mode="r")[:].tolist() == [4, 4]
+
+
+def test_attributes_that_a_fork_set_back_are_back_when_it_is_merged_again(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    fork = session.fork()
+    zarr.open_array(fork.store, path="a").attrs["by"] = "fork"
+    session.merge(fork)
+    del zarr.open_array(fork.store, path="a").attrs["by"]
+    session.merge(fork)
+    assert "by" not in zarr.open_array(session.store, path="a", mode="r").attrs
+    assert not session.status().updated_arrays
+
+
+def test_what_a_fork_takes_back_is_kept_where_the_session_has_changed_it_since(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    fork = session.fork()
+    zarr.create_array(fork.store, name="b", shape=(4,), chunks=(1,), dtype="i8")[:] = 3
+    session.merge(fork)
+    zarr.open_array(session.store, path="b")[0] = 5
+    del zarr.open_group(fork.store)["b"]
+    with pytest.raises(MergeConflictError, match="'b'"):
+        session.merge(fork)
+    assert zarr.open_array(session.store, path="b", mode="r")[0] == 5
