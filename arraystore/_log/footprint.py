@@ -153,7 +153,14 @@ class Footprint:
 
     def _move(self, before: SnapshotState, moves: Iterable[NodeChange], snapshot: SnapshotId) -> None:
         """Note moves, including those of nodes below a moved group."""
-        moved = {self._of_id(before, each.id).key: each.target for each in moves if each.target is not None}
+        moved: dict[str, str] = {}
+        groups: dict[str, str] = {}
+        for change in moves:
+            if change.target is not None:
+                key = self._of_id(before, change.id).key
+                moved[key] = change.target
+                if change.kind == NodeKind.GROUP:
+                    groups[key] = change.target
         if not moved:
             return
         for key, node in before.nodes.items():
@@ -161,13 +168,15 @@ class Footprint:
             now = key if footprint is None else footprint.key
             target = moved.get(now)
             if target is None:
-                target = taken_along(now.removeprefix("\0"), moved)
+                target = taken_along(now.removeprefix("\0"), groups)
             if target is not None and (footprint is None or footprint.deleted is None):
                 footprint = self._of_id(before, node.id)
                 self._relocate(footprint, target, snapshot)
         for footprint in list(self.nodes.values()):
             if footprint.id not in before.keys and footprint.deleted is None:
-                target = moved.get(footprint.key) or taken_along(footprint.key.removeprefix("\0"), moved)
+                target = moved.get(footprint.key)
+                if target is None:
+                    target = taken_along(footprint.key.removeprefix("\0"), groups)
                 if target is not None:
                     self._relocate(footprint, target, snapshot)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from zarr.core.buffer.cpu import Buffer
 
 from arraystore import (
     BasicConflictSolver,
@@ -483,4 +484,16 @@ def test_what_theirs_creates_where_it_has_just_moved_something_from_stays_in_its
     with pytest.raises(RebaseFailedError) as caught:
         session.commit("ours", rebase_with=DETECT)
     assert {c.conflict_type for c in caught.value.conflicts} == {ConflictType.DeleteOfUpdatedGroup}
+    _check_valid(storage)
+
+
+def test_a_file_beside_the_chunks_of_an_array_stays_where_theirs_moved_the_array_from() -> None:
+    storage, repository = _repository()
+    with repository.transaction("main", message="a file") as store:
+        store.set_sync("top/notes", Buffer.from_bytes(b"notes"))
+    session = repository.writable_session("main")
+    session.store.delete_sync("top/notes")
+    _theirs(storage, _move("top", "g/top"))
+    session.commit("ours", rebase_with=DETECT)
+    assert latest(storage).hierarchy.node("\0top/notes") is None
     _check_valid(storage)
