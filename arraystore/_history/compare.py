@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from arraystore._chunks.layer_lookup import references_at
 from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._format.box import Box, bounding_box
 from arraystore._format.equality import equal_references
-from arraystore._format.ids import LayerId, id_time
+from arraystore._format.ids import LayerId, NodeId, id_time
 from arraystore._format.layer import Layer
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References, overlay
@@ -100,24 +101,44 @@ async def compare(
     kept = [(before.nodes[before.keys[i]], after.nodes[key]) for i, key in after.keys.items() if i in before.keys]
     created = [after.nodes[key] for i, key in after.keys.items() if i not in before.keys]
     deleted = [before.nodes[key] for i, key in before.keys.items() if i not in after.keys]
-    chunks = _Chunks(manifests)
-    pairs = [(was.layers, now) for was, now in kept if was.layers != now.layers]
-    pairs += [((), node) for node in created if node.layers]
-    await chunks.fetch([(layers, node.layers) for layers, node in pairs])
-    parts = await asyncio.gather(*(chunks.changed(layers, node.layers) for layers, node in pairs))
-    doubtful = any(changed.doubtful.any() for changed in parts)
-    touched = await cells_touched(log_of, *(whole or (before, after))) if doubtful else {}
-    changed = [
-        part.without_moved(touched[node.id]) if node.id in touched else part.coords
-        for (_, node), part in zip(pairs, parts, strict=True)
+    parts = await _changed(before, after, manifests)
+    touched: dict[NodeId, list[Cells]] = {}
+    if any(part.doubtful.any() for _, part in parts):
+        touched = await cells_touched(log_of, *(whole or (before, after)), partial(_own_cells, manifests))
+    chunks = [
+        (node, part.without_moved(touched[node.id]) if node.id in touched else part.coords) for node, part in parts
     ]
     return Comparison(
         tuple(created),
         tuple(deleted),
         tuple(now for was, now in kept if was.documents != now.documents),
         tuple(_moves(kept)),
-        tuple((node, coords) for (_, node), coords in zip(pairs, changed, strict=True) if len(coords)),
+        tuple((node, coords) for node, coords in chunks if len(coords)),
     )
+
+
+async def _changed(
+    before: SnapshotState, after: SnapshotState, manifests: ManifestCache
+) -> list[tuple[Node, _Changed]]:
+    """Return the nodes of a snapshot whose layers are not those of another one, each with the cells that differ."""
+    chunks = _Chunks(manifests)
+    nodes = [after.nodes[key] for key in after.keys.values()]
+    pairs = [(layers, node) for node in nodes if (layers := _layers(before, node)) != node.layers]
+    await chunks.fetch([(layers, node.layers) for layers, node in pairs])
+    parts = await asyncio.gather(*(chunks.changed(layers, node.layers) for layers, node in pairs))
+    return [(node, part) for (_, node), part in zip(pairs, parts, strict=True)]
+
+
+def _layers(state: SnapshotState, node: Node) -> tuple[Layer, ...]:
+    """Return the layers that a node has in another snapshot."""
+    other = state.by_id(node.id)
+    return () if other is None else other.layers
+
+
+async def _own_cells(manifests: ManifestCache, base: SnapshotState, made: SnapshotState) -> dict[NodeId, Cells]:
+    """Return the cells that a snapshot changed, by node, given the one that it was made on, with the same layers."""
+    parts = await _changed(base, made, manifests)
+    return {node.id: Cells.of(part.coords) for node, part in parts if len(part.coords)}
 
 
 def _moves(kept: Sequence[tuple[Node, Node]]) -> Iterator[NodeMove]:

@@ -7,21 +7,26 @@ snapshots have the chunks that were written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import pairwise
 
 from arraystore._chunks.cells import Cells
 from arraystore._format.ids import NodeId, SnapshotId
 from arraystore._format.record import Commit, Rewrite
+from arraystore._format.refs import Hint
+from arraystore._log.ancestry import read_page
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.footprint import Footprint
-from arraystore._log.loading import Passed, load_checkpoint, passed_between
+from arraystore._log.loading import Passed, load_checkpoint, load_tip, passed_between
 from arraystore._log.state import Resolved, SnapshotState, follows
 from arraystore.errors import ObjectNotFoundError, SessionExpiredError
 
 LogOf = Callable[[str], BranchLog]
 """Returns the log of a branch."""
+
+Changes = Callable[[SnapshotState, SnapshotState], Awaitable[Mapping[NodeId, Cells]]]
+"""Returns the cells that a snapshot changed, by node, given the one that it was made on, with the same layers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,45 +39,100 @@ class _Stretch:
 
 
 class _UnrelatedError(Exception):
-    """The records between two snapshots do not lead from one to the other, as where one of them is on no branch."""
+    """The records between two snapshots do not lead from one to the other."""
 
 
-async def cells_touched(log_of: LogOf, before: SnapshotState, after: SnapshotState) -> dict[NodeId, list[Cells]]:
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """Snapshots from either of two back to the stretch of a log that both histories are in."""
+
+    ours: Sequence[SnapshotState]
+    theirs: Sequence[SnapshotState]
+
+    def stretches(self, log_of: LogOf, recorded: _Way) -> list[_Stretch]:
+        """Return the stretches of logs, given the snapshots of records that stand for those on no branch."""
+        stretches = [
+            _Stretch(log_of(newer.branch), _at_start(origin, newer), newer)
+            for states, side in ((self.ours, recorded.ours), (self.theirs, recorded.theirs))
+            for origin, newer in zip(states[1:], side, strict=False)
+        ]
+        older, newer = sorted((recorded.ours[-1], recorded.theirs[-1]), key=lambda state: state.sequence)
+        return [*stretches, _Stretch(log_of(older.branch), older, newer)]
+
+
+async def cells_touched(
+    log_of: LogOf, before: SnapshotState, after: SnapshotState, changes: Changes
+) -> dict[NodeId, list[Cells]]:
     """Return the cells written between two snapshots, by id of nodes of both with compacted chunks.
 
     There are none if the snapshots are unrelated or the records between them have expired: then every difference
     counts.
     """
+    nodes = before.keys.keys() & after.keys.keys()
     try:
-        stretches = await _way(log_of, before, after)
-        moved = set[NodeId]().union(*await asyncio.gather(*map(_compacted, stretches))) & before.keys.keys()
-        moved &= after.keys.keys()
-        if not moved:
+        way = await _way(log_of, before, after)
+        if way is None:
             return {}
-        footprints = await asyncio.gather(*map(_footprint, stretches))
+        try:
+            return await _touched(way.stretches(log_of, way), nodes)
+        except _UnrelatedError:
+            return await _touched_off_branches(log_of, way, nodes, changes)
     except (ObjectNotFoundError, SessionExpiredError, _UnrelatedError):  # every difference of references counts
         return {}
+
+
+async def _touched(stretches: Sequence[_Stretch], nodes: AbstractSet[NodeId]) -> dict[NodeId, list[Cells]]:
+    """Return the cells written in stretches of logs, by id of those of some nodes that were compacted there."""
+    moved = set[NodeId]().union(*await asyncio.gather(*map(_compacted, stretches))) & nodes
+    if not moved:
+        return {}
     touched: dict[NodeId, list[Cells]] = {identifier: [] for identifier in sorted(moved)}
-    for footprint in footprints:
+    for footprint in await asyncio.gather(*map(_footprint, stretches)):
         for identifier in moved & footprint.nodes.keys():
             touched[identifier] += footprint.nodes[identifier].cells()
     return touched
 
 
-async def _way(log_of: LogOf, before: SnapshotState, after: SnapshotState) -> list[_Stretch]:
-    """Return the stretches from one snapshot back to a common ancestor, and from there to the other."""
+async def _touched_off_branches(
+    log_of: LogOf, way: _Way, nodes: AbstractSet[NodeId], changes: Changes
+) -> dict[NodeId, list[Cells]]:
+    """Return the cells written on a way with snapshots on no branch: what these changed, and what records wrote."""
+    recorded = _Way(*[[await _recorded(log_of(each.branch), each) for each in side] for side in (way.ours, way.theirs)])
+    touched = await _touched(way.stretches(log_of, recorded), nodes)
+    for base, made in zip((*recorded.ours, *recorded.theirs), (*way.ours, *way.theirs), strict=True):
+        own = await changes(base, made) if touched and base is not made else {}
+        for identifier in touched.keys() & own.keys():
+            touched[identifier].append(own[identifier])
+    return touched
+
+
+async def _recorded(log: BranchLog, state: SnapshotState) -> SnapshotState:
+    """Return the snapshot itself if a record makes it, or the one that it was made on, at the same record.
+
+    Of a snapshot on no branch the latter has the layers that it was made on, whatever was compacted before and since.
+    """
+    page = await read_page(log, state.pages[-1]) if state.pages else None
+    near = [] if page is None else [each for each in page.checkpoints if each[0] <= state.sequence]
+    hint = Hint(*max(near)) if near else None
+    for snapshot in (state.snapshot, state.parent):  # the last one of the record, if that does not make it
+        found = (await load_tip(log, hint, at=state.sequence, snapshot=snapshot)).state
+        if found.snapshot in (state.snapshot, state.parent):
+            return state if found.snapshot == state.snapshot else found
+    raise _UnrelatedError
+
+
+async def _way(log_of: LogOf, before: SnapshotState, after: SnapshotState) -> _Way | None:
+    """Follow the histories of two snapshots back to a common stretch of a log; None if there is none."""
     ours, theirs = [before], [after]
     while True:
         met = _met(ours, theirs)
         if met is not None:
             i, j = met
-            stretches = [*_stretches(log_of, ours, i), *_stretches(log_of, theirs, j)]
-            older, newer = sorted((ours[i], theirs[j]), key=lambda state: state.sequence)
-            return [*stretches, _Stretch(log_of(older.branch), older, newer)]
+            return _Way(ours[: i + 1], theirs[: j + 1])
         side = next((side for side in (ours, theirs) if side[-1].life.origin is not None), None)
         origin = None if side is None else side[-1].life.origin
         if side is None or origin is None:
-            return []
+            return None
         side.append(await load_checkpoint(log_of(origin.branch).storage, origin.checkpoint))
 
 
@@ -84,14 +144,6 @@ def _met(ours: Sequence[SnapshotState], theirs: Sequence[SnapshotState]) -> tupl
         if i is not None:
             return i, j
     return None
-
-
-def _stretches(log_of: LogOf, states: Sequence[SnapshotState], count: int) -> list[_Stretch]:
-    """Return `count` stretches: from a snapshot back to its origin, from this one to its own, and so on."""
-    return [
-        _Stretch(log_of(newer.branch), _at_start(origin, newer), newer)
-        for newer, origin in pairwise(states[: count + 1])
-    ]
 
 
 def _at_start(origin: SnapshotState, newer: SnapshotState) -> SnapshotState:

@@ -32,6 +32,13 @@ def _put(repository: Repository, rows: range, value: int, branch: str = "main") 
     return session.commit(f"{value}")
 
 
+def _flush(repository: Repository, rows: range, value: int, branch: str = "main") -> str:
+    session = repository.writable_session(branch)
+    for row in rows:
+        put_bytes(session, row, np.full(300, value * 1000 + row, dtype="<i4").tobytes())
+    return session.flush(f"{value}")
+
+
 def _created() -> tuple[Repository, str]:
     """Make an array whose chunks are in many small packs."""
     repository = Repository.create(DistantStorage(in_memory_storage()))
@@ -213,7 +220,73 @@ def test_snapshots_of_one_record_are_told_apart(written: int) -> None:
     order = sorted(ids, key=lambda identifier: list(rows).index(identifier))[::-1]
     at = {identifier: ids.index(identifier) for identifier in order}
     _compact(repository)
-    last = _put(repository, range(20, 21), 3)
+    flushed, last = _flush(repository, range(20, 21), 4), _put(repository, range(20, 21), 3)
     for i, identifier in enumerate(order):
-        assert _both_ways(repository, identifier, last) == sorted([*(at[later] for later in order[i + 1 :]), 20])
+        for newer in (flushed, last):
+            assert _both_ways(repository, identifier, newer) == sorted([*(at[later] for later in order[i + 1 :]), 20])
         assert _both_ways(repository, first, identifier) == sorted(at[earlier] for earlier in order[: i + 1])
+
+
+# -- snapshots on no branch --------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_on_no_branch_differs_from_those_before_a_compaction_in_what_was_written() -> None:
+    repository, first = _created()
+    middle = _put(repository, range(3, 5), 2)
+    _compact(repository)
+    flushed = _flush(repository, range(4, 6), 3)
+    assert _both_ways(repository, middle, flushed) == [4, 5]
+    assert _both_ways(repository, first, flushed) == [3, 4, 5]
+
+
+def test_a_snapshot_on_no_branch_differs_from_those_after_a_compaction_in_what_was_written() -> None:
+    repository, _ = _created()
+    flushed, other = _flush(repository, range(4, 6), 3), _flush(repository, range(9, 11), 4)
+    _compact(repository)
+    last = _put(repository, range(5, 7), 5)
+    assert _both_ways(repository, flushed, last) == [4, 5, 6]
+    late = _flush(repository, range(20, 21), 6)
+    assert _both_ways(repository, flushed, late) == [4, 5, 6, 20]
+    assert _both_ways(repository, other, late) == [5, 6, 9, 10, 20]
+
+
+def test_a_branch_that_begins_with_a_snapshot_on_no_branch_differs_in_what_was_written() -> None:
+    repository, first = _created()
+    _compact(repository)
+    flushed = _flush(repository, range(4, 6), 3)
+    repository.create_branch("dev", flushed)
+    repository.create_tag("flushed", flushed)
+    _compact(repository, "dev")
+    last = _put(repository, range(9, 11), 4, "dev")
+    assert _both_ways(repository, flushed, last) == [9, 10]
+    assert _both_ways(repository, first, last) == [4, 5, 9, 10]
+    assert _changed(repository.diff(from_snapshot_id=first, to_tag="flushed")) == [4, 5]
+    repository.reset_branch("main", flushed)
+    _compact(repository)
+    assert _both_ways(repository, flushed, _put(repository, range(20, 21), 5)) == [20]
+    assert _changed(repository.diff(from_branch="main", to_branch="dev")) == [9, 10, 20]
+
+
+def test_a_snapshot_on_no_branch_that_deletes_and_creates_differs_in_what_was_written() -> None:
+    repository, first = _created()
+    _put_elsewhere(repository, "b")
+    session = repository.writable_session("main")
+    del zarr.open_group(session.store)["b"]
+    put_bytes(session, 7, np.full(300, 7, dtype="<i4").tobytes())
+    flushed = session.flush("without b")
+    _compact(repository)
+    _put_elsewhere(repository, "b")
+    last = repository.lookup_branch("main")
+    assert repository.diff(from_snapshot_id=flushed, to_snapshot_id=last).updated_chunks["/a"].tolist() == [[7]]
+    assert _both_ways(repository, first, flushed) == [7]
+
+
+@pytest.mark.parametrize("way", ["revert", "cherry_pick"])
+def test_what_a_snapshot_on_no_branch_changed_is_undone_or_repeated_over_a_compaction(way: str) -> None:
+    repository, _ = _created()
+    _compact(repository)
+    flushed = _flush(repository, range(4, 6), 3)
+    repository.create_branch("dev", flushed)
+    tip = _put(repository, range(6, 8), 4, "dev" if way == "revert" else "main")
+    merged = repository.revert(flushed, branch="dev") if way == "revert" else repository.cherry_pick(flushed)
+    assert _both_ways(repository, tip, merged) == [4, 5]
