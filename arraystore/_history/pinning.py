@@ -19,10 +19,16 @@ from arraystore._format.repository_log import RepositoryTable
 from arraystore._format.snapshot import checkpoint_key
 from arraystore._log.branch_entries import settle
 from arraystore._log.loading import Tip
-from arraystore._log.retained_snapshots import load_retained
+from arraystore._log.retained_snapshots import RetainedHistory, load_retained
 from arraystore._log.state import SnapshotState, is_detached
 from arraystore._maintenance.checkpoints import encode_state
-from arraystore.errors import ArrayStoreError, RefNotFoundError, SnapshotExpiredError, StorageError
+from arraystore.errors import (
+    ArrayStoreError,
+    ObjectNotFoundError,
+    RefNotFoundError,
+    SnapshotExpiredError,
+    StorageError,
+)
 
 _TRIES = 20
 
@@ -52,9 +58,7 @@ async def check_kept(context: Context, state: SnapshotState) -> None:
     table = await context.repository_log.table()
     if detached and table.watermark <= state.snapshot:
         return  # no collection may have deleted it
-    logs = {name: (context.log(name), await _settled(context, table, name)) for name in sorted(table.branches)}
-    retained = await load_retained(context.storage, logs, [tag.origin for tag in table.tags.values()])
-    history = retained.get(state.branch)
+    history = (await _load_retained(context, table)).get(state.branch)
     if detached and not (history is not None and any(end.snapshot == state.snapshot for end in history.ends)):
         raise SnapshotExpiredError(
             f"snapshot {id_to_text(state.snapshot)} is on no branch, and garbage was collected since it was written"
@@ -85,6 +89,24 @@ async def _is_shown(context: Context, newest: SnapshotState, sequence: int) -> b
         if not isinstance(entry, Reset):
             return False
         last, life = life.start - 1, entry.before
+
+
+async def _load_retained(context: Context, table: RepositoryTable) -> dict[str, RetainedHistory]:
+    """Determine the retained snapshots; what was deleted and collected since it was listed is listed again.
+
+    Raises `ObjectNotFoundError` where an object is missing although nothing has changed, which is damage.
+    """
+    before: object = None
+    while True:
+        logs = {name: (context.log(name), await _settled(context, table, name)) for name in sorted(table.branches)}
+        origins = [tag.origin for tag in table.tags.values()]
+        try:
+            return await load_retained(context.storage, logs, origins)
+        except ObjectNotFoundError:
+            listed = origins, {name: state.life.retention for name, (_, state) in logs.items()}
+            if listed == before:
+                raise
+            before, table = listed, await context.repository_log.table()
 
 
 async def _settled(context: Context, table: RepositoryTable, branch: str) -> SnapshotState:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from arraystore._context.context import Context
 from arraystore._format.ids import SnapshotId, id_to_text
+from arraystore._format.lifecycle import Origin
 from arraystore._format.repository_log import FIRST_BRANCH
 from arraystore._history.detached_snapshots import read_detached
 from arraystore._history.missing_objects import check_still_kept
@@ -45,6 +46,20 @@ async def find_outside_logs(context: Context, snapshot: SnapshotId) -> SnapshotS
     state = await read_detached(context, snapshot)
     if state is not None:
         return state
+    for origin in await _origins_named(context, snapshot):
+        try:
+            state = await load_checkpoint(context.storage, origin.checkpoint)
+        except ObjectNotFoundError:  # deleted and collected since it was listed, or damage
+            if origin in await _origins_named(context, snapshot):
+                raise
+            continue
+        if state.snapshot == snapshot:
+            return state
+    return None
+
+
+async def _origins_named(context: Context, snapshot: SnapshotId) -> list[Origin]:
+    """List where tags of a snapshot, and branches that began with it and have nothing else, take it from."""
     table = await context.repository_log.table()
     origins = [tag.origin for tag in table.tags.values() if tag.snapshot == snapshot]
     for name, row in sorted(table.branches.items()):
@@ -52,11 +67,7 @@ async def find_outside_logs(context: Context, snapshot: SnapshotId) -> SnapshotS
         life = None if tip is None or tip.state.snapshot != snapshot else tip.state.life
         if life is not None and life.origin is not None and life.expired < life.start:
             origins.append(life.origin)
-    for origin in origins:
-        state = await load_checkpoint(context.storage, origin.checkpoint)
-        if state.snapshot == snapshot:
-            return state
-    return None
+    return origins
 
 
 async def find(context: Context, snapshot: SnapshotId) -> Place:

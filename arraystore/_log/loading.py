@@ -98,18 +98,27 @@ async def load_tip(
     sequence = await log.tip(None if hint is None else hint.sequence)
     if hint is not None and hint.sequence > sequence:
         await _check_hinted(log, hint, sequence)
+    tip = await _load_newest(log, hint, sequence, snapshot)
+    log.check_holes(tip.state.life.expired)
+    return tip
+
+
+async def _load_newest(
+    log: BranchLog, hint: Hint | None, sequence: int, snapshot: SnapshotId | None = None, expired: int = -1
+) -> Tip:
+    """Load what was the newest record, or a later one: a collection may have deleted what only that one was read from.
+
+    A hole noted before, beyond the expired records, is reported as such.
+    """
     while True:
         try:
-            tip = await _load(log, _start_of(hint, sequence), sequence, snapshot)
+            return await _load(log, _start_of(hint, sequence), sequence, snapshot)
         except ObjectNotFoundError:
             newest = await log.tip(sequence)
-            if newest > sequence:  # a collection may have deleted what only the record before was read from
-                sequence = newest
-                continue
-            log.check_holes(-1)
-            raise
-        log.check_holes(tip.state.life.expired)
-        return tip
+            if newest <= sequence:
+                log.check_holes(expired)
+                raise
+            sequence = newest
 
 
 def _start_of(hint: Hint | None, sequence: int) -> CheckpointRef | None:
@@ -333,22 +342,13 @@ async def refresh(log: BranchLog, tip: Tip) -> Tip:
 
 
 async def follow(log: BranchLog, tip: Tip, sequence: int) -> Tip:
-    """Follow a log from one record to a newer one, even if records between them have expired."""
+    """Follow a log from one record to what is the newest one, or a later one, even if records between have expired."""
     try:
         moved, _ = await advance(log, tip, sequence)
     except ObjectNotFoundError:
-        moved = await _load_whole(log, sequence, tip.state.life.expired)
+        moved = await _load_newest(log, None, sequence, expired=tip.state.life.expired)
     log.check_holes(moved.state.life.expired)
     return moved
-
-
-async def _load_whole(log: BranchLog, sequence: int, expired: int) -> Tip:
-    """Load a record without a starting point; a hole noted before is reported as such."""
-    try:
-        return await load_tip(log, at=sequence)
-    except ObjectNotFoundError:
-        log.check_holes(expired)
-        raise
 
 
 async def _replay(

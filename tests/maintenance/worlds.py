@@ -262,7 +262,7 @@ def manifests_unnamed(world: World) -> set[str]:
 
 
 class Meanwhile(WrapperStorage):
-    """Lets something happen before the first request of a kind, once.
+    """Lets something happen before the first request of a kind, or a later one, once.
 
     Parameters
     ----------
@@ -273,10 +273,15 @@ class Meanwhile(WrapperStorage):
         that holds this.
     happens
         What happens, in another thread.
+    passed
+        How many such requests are answered before it.
     """
 
-    def __init__(self, inner: Storage, operation: str, part: str, happens: Callable[[], object]) -> None:
+    def __init__(
+        self, inner: Storage, operation: str, part: str, happens: Callable[[], object], passed: int = 0
+    ) -> None:
         super().__init__(inner)
+        self._passed = passed
         self._operation = operation
         self._part = part
         self._happens: Callable[[], object] | None = happens
@@ -288,6 +293,9 @@ class Meanwhile(WrapperStorage):
 
     async def _perhaps(self, operation: str, key: str) -> None:
         if operation == self._operation and self._part in key and self._happens is not None:
+            self._passed -= 1
+            if self._passed >= 0:
+                return
             happens, self._happens = self._happens, None
             await asyncio.to_thread(happens)
 

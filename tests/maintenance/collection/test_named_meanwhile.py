@@ -20,13 +20,15 @@ from arraystore import (
     SnapshotNotFoundError,
     in_memory_storage,
 )
+from arraystore._format.snapshot import checkpoint_key
 from arraystore.storage import Storage
 from arraystore.storage.protocol import DeleteFailure
 from arraystore.storage.wrapper import WrapperStorage
-from tests.commit.support import keys
+from tests.commit.support import keys, run_alone, tip_of
 from tests.history.worlds import commit, put, world
 from tests.maintenance.collection.test_moved_and_reverted import now
 from tests.maintenance.worlds import Meanwhile
+from tests.seams import context_of
 
 NAMES: dict[str, Callable[[Repository, str], None]] = {
     "tag": lambda repository, snapshot: repository.create_tag("named", snapshot),
@@ -283,6 +285,73 @@ def test_a_branch_that_moves_on_and_is_collected_while_its_newest_record_is_read
         assert values(outdated.readonly_session("other")) == [11, 2, 3, 4, 5, 6]
     assert meanwhile.happened
     assert values(Repository.open(storage).readonly_session("other")) == [11, 2, 3, 4, 5, 6]
+
+
+def origin_of(storage: Storage, branch: str) -> str:
+    """Return the checkpoint that a branch begins with."""
+    origin = tip_of(Repository.open(storage), branch).state.life.origin
+    assert origin is not None
+    return checkpoint_key(origin.checkpoint)
+
+
+def test_a_branch_that_is_reset_once_more_and_collected_while_its_reset_is_read_is_read_again() -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    repository.create_branch("other", repository.lookup_branch("main"))
+    known = 1  # checkpoints that are read for the branch as it begins
+    meanwhile = Meanwhile(storage, "get", "snapshots/", reset_and_collected(storage), known)
+    outdated = Repository.open(meanwhile)
+    outdated.lookup_branch("other")
+    repository.reset_branch("other", commit(repository, put("g/a", 0, 10)))
+    newest = commit(repository, put("g/a", 0, 11))
+    assert outdated.lookup_branch("other") == newest
+    assert meanwhile.happened
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
+def test_who_names_a_snapshot_while_a_branch_elsewhere_is_reset_and_collected_looks_again(
+    name: Callable[[Repository, str], None],
+) -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    snapshot = commit(repository, put("g/a", 0, 10))
+    repository.create_tag("kept", snapshot)
+    commit(repository, put("g/a", 0, 11))
+    repository.create_branch("other", commit(repository, put("g/a", 0, 12)))
+    commit(repository, put("g/a", 0, 13))
+    repository.expire_snapshots(now())
+    known = 1  # as the record of the branch is read
+    meanwhile = Meanwhile(storage, "get", origin_of(storage, "other"), reset_and_collected(storage), known)
+    name(Repository.open(meanwhile), snapshot)
+    assert meanwhile.happened
+    repository.garbage_collect(now(), full=True)
+    assert values(Repository.open(storage).readonly_session(snapshot_id=snapshot)) == [10, 2, 3, 4, 5, 6]
+
+
+LETTING_GO: dict[str, Callable[[Repository, str], None]] = {
+    "tag": lambda repository, _: repository.delete_tag("named"),
+    "branch": lambda repository, newest: repository.reset_branch("named", newest),
+}
+
+
+@pytest.mark.parametrize("kind", LETTING_GO)
+def test_who_looks_for_what_was_named_as_it_expired_while_the_name_goes_is_told_that_it_has_expired(kind: str) -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    snapshot, newest = commit(repository, put("g/a", 0, 10)), commit(repository, put("g/a", 0, 20))
+    naming = Meanwhile(storage, "put_if_absent", "/branch/main/", lambda: NAMES[kind](repository, snapshot))
+    Repository.open(naming).expire_snapshots(now())
+    tags = run_alone(context_of(repository).repository_log.table()).tags
+    key = checkpoint_key(tags["named"].origin.checkpoint) if tags else origin_of(storage, "named")
+
+    def goes() -> None:
+        LETTING_GO[kind](repository, newest)
+        repository.garbage_collect(now(), full=True)
+
+    meanwhile = Meanwhile(storage, "get", key, goes)
+    with pytest.raises(SnapshotExpiredError):
+        Repository.open(meanwhile).readonly_session(snapshot_id=snapshot)
+    assert meanwhile.happened
 
 
 LOOKS: dict[str, Callable[[Repository, str], bool]] = {
