@@ -24,7 +24,7 @@ from arraystore._commit.request import Committed, Obstacle, Outstanding, Request
 from arraystore._format.record import Commit
 from arraystore._log.backoff import Backoff
 from arraystore._log.branch_log import AppendUncertainError, BranchLog
-from arraystore._log.loading import Tip, follow, load_tip
+from arraystore._log.loading import Tip, follow, load_newest
 from arraystore._log.status import check_open
 from arraystore._runtime import lazy_module
 from arraystore._runtime.values import dataclass
@@ -169,7 +169,7 @@ class GroupCommitter:
         if newest is None or newest.sequence < needed:
             newest, self._followed = self._followed, None
         if newest is None or newest.sequence < needed:
-            return await load_tip(self.log, await self.log.hint(), at=await self.log.tip(needed))
+            return await load_newest(self.log, await self.log.hint(), await self.log.tip(needed))
         if check_open(newest.state) is not None:  # which somebody may have undone since
             return await self._follow(newest, await self.log.newer(newest.sequence))
         return newest

@@ -98,12 +98,12 @@ async def load_tip(
     sequence = await log.tip(None if hint is None else hint.sequence)
     if hint is not None and hint.sequence > sequence:
         await _check_hinted(log, hint, sequence)
-    tip = await _load_newest(log, hint, sequence, snapshot)
+    tip = await load_newest(log, hint, sequence, snapshot)
     log.check_holes(tip.state.life.expired)
     return tip
 
 
-async def _load_newest(
+async def load_newest(
     log: BranchLog, hint: Hint | None, sequence: int, snapshot: SnapshotId | None = None, expired: int = -1
 ) -> Tip:
     """Load what was the newest record, or a later one: a collection may have deleted what only that one was read from.
@@ -346,7 +346,7 @@ async def follow(log: BranchLog, tip: Tip, sequence: int) -> Tip:
     try:
         moved, _ = await advance(log, tip, sequence)
     except ObjectNotFoundError:
-        moved = await _load_newest(log, None, sequence, expired=tip.state.life.expired)
+        moved = await load_newest(log, None, sequence, expired=tip.state.life.expired)
     log.check_holes(moved.state.life.expired)
     return moved
 

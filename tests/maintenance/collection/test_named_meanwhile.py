@@ -10,9 +10,12 @@ import pytest
 import zarr
 
 from arraystore import (
+    ConflictDetector,
+    ConflictError,
     ReadOnlyError,
     RepoAvailability,
     Repository,
+    RepositoryConfig,
     RepoStatus,
     Session,
     SessionExpiredError,
@@ -305,6 +308,23 @@ def test_a_branch_that_is_reset_once_more_and_collected_while_its_reset_is_read_
     repository.reset_branch("other", commit(repository, put("g/a", 0, 10)))
     newest = commit(repository, put("g/a", 0, 11))
     assert outdated.lookup_branch("other") == newest
+    assert meanwhile.happened
+
+
+def test_who_commits_to_a_branch_that_is_reset_once_more_and_collected_is_told_that_it_was_reset() -> None:
+    storage = in_memory_storage()
+    repository = world(storage)
+    repository.create_branch("other", repository.lookup_branch("main"))
+    known = 1  # checkpoints that are read for the branch as it begins
+    meanwhile = Meanwhile(storage, "get", "snapshots/", reset_and_collected(storage), known)
+    outdated = Repository.open(meanwhile, RepositoryConfig(branches_in_memory=1))
+    session = outdated.writable_session("other")
+    put("g/a", 0, 20)(session)
+    repository.reset_branch("other", commit(repository, put("g/a", 0, 10)))
+    commit(repository, put("g/a", 0, 11))
+    outdated.lookup_branch("main")  # and "other" is forgotten
+    with pytest.raises(ConflictError, match="was reset"):
+        session.commit("too late", rebase_with=ConflictDetector())
     assert meanwhile.happened
 
 
