@@ -211,6 +211,12 @@ class ChangeSet:
             coords, _ = changes.table.columns()
             changes.table.drop((coords < np.array(grid, dtype=np.int64)).all(axis=1))
 
+    def cut(self, node: Node, grid: tuple[int, ...]) -> None:
+        """Cut off what the base has of an array beyond a grid that it had in between."""
+        with self.lock:
+            changes = self.array(node)
+            changes.visible = self._visible(node.id, grid, changes.visible)
+
     def _visible(
         self, identifier: NodeId, grid: tuple[int, ...], visible: tuple[int, ...] | None
     ) -> tuple[int, ...] | None:

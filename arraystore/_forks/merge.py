@@ -22,8 +22,9 @@ from arraystore._forks.payload_table import (
     part_of,
     sorted_cells,
 )
+from arraystore._forks.written_arrays import array_written, check_decodings, find_cuts
 from arraystore._format.box import Box
-from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part, decode_changes
+from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part, WrittenArray, decode_changes
 from arraystore._format.ids import ForkId, NodeId
 from arraystore._format.node import Node, NodeKind, node_key
 from arraystore._format.references import DELETED, INLINE, VIRTUAL, References
@@ -68,14 +69,17 @@ async def collect(changes: ChangeSet, reader: ChunkReader, origin: PayloadOrigin
     arrays: list[tuple[NodeId, str]] = []
     parts: list[Part] = []
     references_of_arrays: list[References] = []
+    written: list[WrittenArray] = []
     for node in list(changes.all_nodes()):
         if node.id in changes.arrays:
             references = await final_references(changes, reader, node)
+            written.append(array_written(changes, node))
             if len(references):
                 parts.append(part_of(0, len(arrays), references.coords))
                 arrays.append((node.id, node.path))
                 references_of_arrays.append(references)
-    fork = ForkChanges(origin.fork, origin.epoch, origin.number, tuple(changes.node_changes()), reads, origin.parents)
+    nodes = tuple(changes.node_changes())
+    fork = ForkChanges(origin.fork, origin.epoch, origin.number, nodes, reads, origin.parents, tuple(written))
     references = _concatenate(references_of_arrays)
     known = [table.bound_to(references) for table in changes.packs.statistics_tables()]
     statistics = tuple([piece for table in known if table is not None for piece in table.pieces()])
@@ -248,13 +252,15 @@ def apply_payloads(
         table = replace(table, forks=tuple([with_taken_back(fork, merged) for fork in table.forks]))
         nodes_by_id = _final_nodes(changes, table, merged)
         nodes = [_written(nodes_by_id, array) for array in table.arrays]
+        check_decodings(table, nodes)
+        cuts = find_cuts(changes, table)
         table = _within(table, nodes)
         logs = [merged.log(node) for node in nodes]
         order, numbers, again = sorted_cells(table, table.numbers([log.strides for log in logs]))
         writers, spans = table.writers(), table.spans()
         resized = _changed_meanwhile(changes, table.forks)
         for node, log, span in zip(nodes, logs, spans, strict=True):
-            if (on_overlap == "error" or node.id in resized) and (again[span].any() or log):
+            if span.start < span.stop and (on_overlap == "error" or node.id in resized) and (again[span].any() or log):
                 shared = _shared(table.forks, writers, order[span], numbers[span], again[span], log, merged)
                 coords = np.unique(log.coords(shared), axis=0)
                 if len(coords) and on_overlap == "error":
@@ -262,6 +268,8 @@ def apply_payloads(
                 if len(coords) and len(edges := _edges(changes, node, coords)):
                     _refuse_edges(node.path, edges)
         del again
+        for node, cut in cuts:
+            changes.cut(node, cut)
         for fork in table.forks:
             for change in fork.nodes:
                 key = node_key(change.path, change.kind)
@@ -371,15 +379,14 @@ def _final_nodes(changes: ChangeSet, table: PayloadTable, merged: Merged) -> dic
     if any(fork.nodes for fork in table.forks):
         writers = _writers(table)
 
-        def others_wrote(node: Node, fork: ForkChanges) -> bool:
+        def wrote_since(node: Node, fork: ForkChanges) -> bool:
             log = merged.cells.get(node.id)
-            if log is not None:
-                _, values = log.columns()
-                if bool(((values[:, 0] >= fork.epoch) & (values[:, 1] != merged.owners.get(fork.fork, -1))).any()):
-                    return True
-            return bool(writers.get(node.id, set()) - {fork.fork})
+            if log is None:
+                return False
+            _, values = log.columns()
+            return bool(((values[:, 0] >= fork.epoch) & (values[:, 1] != merged.owners.get(fork.fork, -1))).any())
 
-        return check_nodes(changes, table.forks, merged.nodes, others_wrote)
+        return check_nodes(changes, table.forks, merged.nodes, writers, wrote_since)
     nodes = {node.id: node for node in changes.nodes.values() if node is not None}
     for identifier, _ in table.arrays:
         key = changes.base.keys.get(identifier)

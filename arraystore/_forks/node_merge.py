@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._forks.merged import Merged, MergedNode
+from arraystore._forks.written_arrays import DECODING_MEMBERS, decodes_alike
 from arraystore._format.fork_payload import ForkChanges
-from arraystore._format.ids import NodeId
+from arraystore._format.ids import ForkId, NodeId
 from arraystore._format.node import Node, NodeKind, ancestors, node_key
 from arraystore._format.transaction import NodeChange, Operation
 from arraystore.errors import FormatError, MergeConflictError
@@ -39,9 +41,14 @@ def check_nodes(
     changes: ChangeSet,
     forks: Sequence[ForkChanges],
     merged: Mapping[str, MergedNode],
-    others_wrote: Callable[[Node, ForkChanges], bool],
+    writers: Mapping[NodeId, AbstractSet[ForkId]],
+    wrote_since: Callable[[Node, ForkChanges], bool],
 ) -> dict[NodeId, Node]:
-    """Check that node changes of forks fit each other and the session, and return the nodes after them, by id."""
+    """Check that node changes of forks fit each other and the session, and return the nodes after them, by id.
+
+    `writers` are the forks that wrote chunks of an array; `wrote_since` tells whether others wrote chunks that a fork
+    has not seen and that were merged before.
+    """
     check_siblings(forks)
     final = {node.key: node for node in changes.all_nodes()}
     touched: set[str] = set()
@@ -72,7 +79,7 @@ def check_nodes(
             elif changes.node_epochs.get(key, -1) >= fork.epoch and key not in touched and not (again and untouched):
                 raise MergeConflictError(f"a fork and its session both changed the node {change.path!r}", change.path)
             elif change.operation == Operation.DELETED:
-                if others_wrote(current, fork):
+                if wrote_since(current, fork) or writers.get(current.id, set()) - {fork.fork}:
                     raise MergeConflictError(
                         f"a fork deleted {current.path!r}, whose chunks others wrote meanwhile", current.path
                     )
@@ -80,6 +87,8 @@ def check_nodes(
                 gone.add(current.path)
             else:
                 final[key] = replace(current, kind=change.kind, documents=change.applied_to(current.documents))
+            if key in final:
+                _check_redefinition(changes.node(key), final[key], fork, wrote_since)
         touched.update(node_key(change.path, change.kind) for change in fork.nodes)
     _check_hierarchy(final, gone, paths)
     return {node.id: node for node in final.values()}
@@ -93,6 +102,20 @@ def _check_created(change: NodeChange, current: Node | None, last: MergedNode | 
     if current is not None and current.documents != change.applied_to({}):
         raise MergeConflictError(
             f"a fork created {change.path!r}, and another one or the session has changed it since", change.path
+        )
+
+
+def _check_redefinition(
+    before: Node | None, after: Node, fork: ForkChanges, wrote_since: Callable[[Node, ForkChanges], bool]
+) -> None:
+    """Check that a fork keeps how an array is decoded of which others wrote chunks since the fork was issued."""
+    if before is None or before.id != after.id or decodes_alike(before, after):
+        return
+    if wrote_since(before, fork):
+        raise MergeConflictError(
+            f"a fork changed how chunks of {after.path!r} are decoded ({DECODING_MEMBERS}), and others wrote chunks of "
+            "it meanwhile: make such changes in the session, before forks are taken or after they are merged",
+            after.path,
         )
 
 

@@ -28,6 +28,7 @@ from arraystore._format.node import NodeKind, check_path
 from arraystore._format.transaction import NodeChange
 from arraystore._format.types import Int64s
 from arraystore._format.wire import Number, Wire, read_id, read_number, read_tuple, tuple_of
+from arraystore._format.zarr_changes import DECODING_BYTES
 from arraystore.errors import FormatError
 
 _MOST_MEASURED = 1 << 22
@@ -36,6 +37,29 @@ _MOST_MEASURED = 1 << 22
 
 def _read_parent(name: str, value: Any) -> Any:
     return read_tuple(name, value, read_id, read_number)
+
+
+def _read_decoding(name: str, value: Any) -> bytes:
+    if type(value) is not bytes or len(value) not in (0, DECODING_BYTES):
+        raise FormatError(name, f"the digest of a decoding must have {DECODING_BYTES} bytes, or none for a file")
+    return value
+
+
+def _read_cut(name: str, value: Any) -> Any:
+    return None if value is None else tuple_of(read_number)(name, value)
+
+
+@dataclass(frozen=True)
+class WrittenArray(Wire):
+    """An array or file of which a fork has written or deleted chunks, as the fork saw it."""
+
+    node: NodeId
+    """Id of the array."""
+    decoding: Annotated[bytes, _read_decoding]
+    """Digest of how its chunks are decoded (see `arraystore._format.zarr_changes.decoding_digest`); empty for a file.
+    """
+    cut: Annotated[tuple[int, ...] | None, _read_cut] = None
+    """Grid to which the fork had shrunk it in between (see `ArrayChanges.visible`); None if it had not."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +78,19 @@ class ForkChanges(Wire):
     """Encoded read set of a serializable session; empty if unknown."""
     parents: Annotated[tuple[tuple[ForkId, int], ...], tuple_of(_read_parent)] = ()
     """Forks that it was forked from, that of the session first, each with its number among the forks of that one."""
+    arrays: tuple[WrittenArray, ...] = ()
+    """Arrays that it has written to."""
 
     def to_wire(self) -> tuple[Any, ...]:
-        """Encode as a msgpack value, without parents where there are none."""
+        """Encode as a msgpack value, without parents and arrays where there are none."""
         values = super().to_wire()
-        return values if self.parents else values[:-1]
+        return values if self.arrays else values[:-1] if self.parents else values[:-2]
 
     @classmethod
     def from_wire(cls, name: str, value: Any) -> Self:
         """Decode; raises `FormatError`."""
-        return super().from_wire(name, (*value, ()) if type(value) is tuple and len(value) == 5 else value)
+        missing = {5: ((), ()), 6: ((),)}.get(len(value), ()) if type(value) is tuple else ()
+        return super().from_wire(name, (*value, *missing) if missing else value)
 
 
 @dataclass(frozen=True, eq=False)

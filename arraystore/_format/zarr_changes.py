@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 from arraystore._format.node import Documents
@@ -29,6 +30,11 @@ MEANING_ATTRIBUTES = (
 """Attributes that determine the meaning of stored values, by the CF conventions and xarray's encoding."""
 
 _GRIDS = ("zarr.json", ".zarray")
+_DECODING = (*_GRIDS, ".zattrs")
+"""Documents that determine how chunks are decoded."""
+
+DECODING_BYTES = 16
+"""Length of a digest of a decoding."""
 
 _CONSOLIDATED = b"consolidated_metadata"
 _CACHED_BYTES = 16 * 1024
@@ -71,8 +77,7 @@ def _equal(first: Any, second: Any) -> bool:
 
 def reads_alike(before: Documents, after: Documents) -> bool:
     """Return whether existing chunks are decoded as before: the array only grew, or changed other attributes."""
-    names = ("zarr.json", ".zarray", ".zattrs")
-    changed = [name for name in names if before.get(name) != after.get(name)]
+    changed = [name for name in _DECODING if before.get(name) != after.get(name)]
     for name in changed:
         old, new = _structure(before, name), _structure(after, name)
         if name == ".zattrs":
@@ -84,6 +89,18 @@ def reads_alike(before: Documents, after: Documents) -> bool:
     except InvalidInputError:
         return not changed
     return len(old_shape) == len(new_shape) and all(a <= b for a, b in zip(old_shape, new_shape, strict=True))
+
+
+def decoding_digest(documents: Documents) -> bytes:
+    """Return a digest of all that determines how chunks are decoded, which is everything but the shape of the array."""
+    texts = tuple([documents.get(name) for name in _DECODING])
+    return (_cached_digest if _is_small(*texts) else _decoding_digest)(*texts)
+
+
+def _decoding_digest(*texts: bytes | None) -> bytes:
+    documents = {name: text for name, text in zip(_DECODING, texts, strict=True) if text is not None}
+    structures = {name: structure for name in documents if (structure := _structure(documents, name))}
+    return blake2b(json.dumps(structures, sort_keys=True).encode(), digest_size=DECODING_BYTES).digest()
 
 
 def without_consolidated(name: str, document: bytes, before: bytes | None) -> bytes | None:
@@ -184,11 +201,12 @@ def _with_length(zarr_json: bytes | None, zarray: bytes | None, axis: int, lengt
 
 _cached_dimension = lru_cache(maxsize=_CACHED)(_dimension_of)
 _cached_length = lru_cache(maxsize=_CACHED)(_with_length)
+_cached_digest = lru_cache(maxsize=_CACHED)(_decoding_digest)
 
 
-def _is_small(zarr_json: bytes | None, zarray: bytes | None) -> bool:
+def _is_small(*texts: bytes | None) -> bool:
     """Return whether documents are small enough for the cache."""
-    return len(zarr_json or b"") + len(zarray or b"") <= _CACHED_BYTES
+    return sum([len(text or b"") for text in texts]) <= _CACHED_BYTES
 
 
 def _both(zarr_json: bytes | None, zarray: bytes | None) -> Documents:

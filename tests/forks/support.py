@@ -30,12 +30,12 @@ def counted(storage: Storage, chunks: int = 16) -> tuple[Repository, CountingSto
     return repo, counting
 
 
-def fill(session: Session, number: int, value: int, path: str = "a") -> None:
+def fill(session: Session | ForkSession, number: int, value: int, path: str = "a") -> None:
     """Write one chunk."""
     zarr.open_array(session.store, path=path, mode="r+")[number * CHUNK : (number + 1) * CHUNK] = value
 
 
-def values(session: Session, path: str = "a") -> list[int]:
+def values(session: Session | ForkSession, path: str = "a") -> list[int]:
     """Return the first item of every chunk."""
     found = np.asarray(zarr.open_array(session.store, path=path, mode="r")[:])
     return [int(value) for value in found[::CHUNK]]

@@ -128,3 +128,14 @@ def test_a_session_that_was_rebased_since_its_forks_is_not_handed_off() -> None:
     session.rebase(ConflictDetector())
     with pytest.raises(SessionStateError, match="rebased"):
         hand_off(session)
+
+
+def test_deletions_outside_of_a_grid_that_shrank_meanwhile_are_merged_beside_what_the_session_wrote() -> None:
+    session = _session(filled=True)
+    fork = session.fork()
+    fork.store.delete_sync("a/c/0/7")
+    array = zarr.open_array(session.store, path="a")
+    array[1, 1] = 99
+    array.resize((4, 4))
+    session.merge(fork)
+    assert array[1, :3].tolist() == [0, 99, 0]

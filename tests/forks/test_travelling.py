@@ -197,7 +197,7 @@ def test_of_forks_of_one_session_none_overwrites_what_it_has_not_seen(session: a
     one, two = session.fork(), session.fork()
     fill(one, 0, 5)
     fill(two, 0, 6)
-    zarr.open_array(two.store, path="a", mode="r+").attrs["units"] = "K"
+    zarr.open_array(two.store, path="a", mode="r+").attrs["title"] = "K"
     with pytest.raises(MergeConflictError, match="more than one fork"):
         one.merge(travel(two))
     one.discard_changes()

@@ -13,7 +13,7 @@ from arraystore._format.box import MAX_VOLUME, Box
 from arraystore._format.chunk_statistics import ChunkStatistics
 from arraystore._format.collection import Collection, LogSeen
 from arraystore._format.columns import narrow
-from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part
+from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part, WrittenArray
 from arraystore._format.history import HistoryPage, SnapshotRow, Survivors, page_span
 from arraystore._format.intent import PATIENCE, Intent, Proposal
 from arraystore._format.layer import Attachment, EnclosingRecord, Layer
@@ -45,6 +45,7 @@ from arraystore._format.repository_log import (
 from arraystore._format.snapshot import Checkpoint, PageRef
 from arraystore._format.transaction import Append, ChunkChange, NodeChange, Operation, Presence, TransactionLog
 from arraystore._format.wire import LATEST_TIME
+from arraystore._format.zarr_changes import DECODING_BYTES
 
 LARGEST = (1 << 63) - 1
 
@@ -351,7 +352,11 @@ def intents(draw: st.DrawFn) -> Intent:
 @st.composite
 def payloads(draw: st.DrawFn) -> ChangePayload:
     nodes = st.lists(node_changes(), max_size=3).map(tuple)
-    fork = st.builds(ForkChanges, ids, numbers, numbers, nodes, st.binary(max_size=10))
+    parents = st.lists(st.tuples(ids, numbers), max_size=2).map(tuple)
+    cuts = st.none() | st.lists(numbers, max_size=3).map(tuple)
+    decodings = st.just(b"") | st.binary(min_size=DECODING_BYTES, max_size=DECODING_BYTES)
+    written = st.lists(st.builds(WrittenArray, ids, decodings, cuts), max_size=2).map(tuple)
+    fork = st.builds(ForkChanges, ids, numbers, numbers, nodes, st.binary(max_size=10), parents, written)
     forks = draw(st.lists(fork, min_size=1, max_size=3, unique_by=lambda item: item.fork))
     arrays = draw(st.lists(st.tuples(ids, paths), max_size=3, unique_by=lambda item: item[0]))
     found, parts, end = [], [], 0
