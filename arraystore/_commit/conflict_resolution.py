@@ -7,7 +7,7 @@ be read, is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -99,15 +99,23 @@ def saved_by_others(prepared: Prepared, after: SnapshotState) -> set[NodeId]:
     if not prepared.swept:
         return set()
     ours = Ours.of(prepared)
-    places = set(ours.places)
-    below = places | {
+    created = ours.changes(Operation.CREATED)
+    places = {node_key(change.path, change.kind) for change in created}
+    below = {change.path for change in created if change.kind != NodeKind.FILE} | {
         node.path
         for change in ours.changes(Operation.DELETED)
         if change.kind == NodeKind.GROUP and change.id not in prepared.swept
         if (node := after.by_id(change.id)) is not None
     }
+    groups = _moved_groups(ours, after)
     swept = [node for identifier in prepared.swept if (node := after.by_id(identifier)) is not None]
-    return {n.id for n in swept if n.path not in places and below.isdisjoint(ancestors(n.path))}
+    return {n.id for n in swept if not _in_the_way(n, taken_along(n.path, groups) or n.path, places, below)}
+
+
+def _in_the_way(node: Node, path: str, places: set[str], below: set[str]) -> bool:
+    """Tell whether a node that gets to a path is at the place of a node of ours, or below or above one."""
+    above = node.kind == NodeKind.ARRAY and any(place.startswith(path + "/") for place in places)
+    return above or node_key(path, node.kind) in places or not below.isdisjoint(ancestors(path))
 
 
 def _decide(
@@ -227,7 +235,27 @@ def _take_place(plan: _Plan, prepared: Prepared, conflict: Conflict, after: Snap
         plan.deleted[occupant.id] = occupant
     if change.kind != NodeKind.FILE:
         plan.deleted |= {node.id: node for node in _staying_below(plan.ours, after, change.path)}
+    plan.deleted |= {node.id: node for node in _carried_to(plan.ours, after, change)}
     _check_untouched(plan, prepared, conflict)
+
+
+def _carried_to(ours: Ours, after: SnapshotState, change: NodeChange) -> Iterator[Node]:
+    """Yield what groups that ours moves would bring to the place of a node that ours creates, or below or above it."""
+    groups = _moved_groups(ours, after)
+    for node in after.nodes.values() if groups else ():
+        path = taken_along(node.path, groups)
+        if path is None or node.id in ours.leaving:
+            continue
+        below = change.kind != NodeKind.FILE and path.startswith(change.path + "/")
+        above = node.kind == NodeKind.ARRAY and change.kind != NodeKind.FILE and change.path.startswith(path + "/")
+        if below or above or node_key(path, node.kind) == node_key(change.path, change.kind):
+            yield node
+
+
+def _moved_groups(ours: Ours, after: SnapshotState) -> dict[str, str]:
+    """Return the new paths of groups that ours moves, by the paths at which they are."""
+    moves = [change for change in ours.changes(Operation.MOVED) if change.kind == NodeKind.GROUP]
+    return {node.path: change.target or "" for change in moves if (node := after.by_id(change.id)) is not None}
 
 
 def _check_untouched(plan: _Plan, prepared: Prepared, conflict: Conflict) -> None:

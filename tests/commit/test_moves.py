@@ -283,6 +283,11 @@ def test_a_checkpoint_after_moves_and_the_log_from_its_start_tell_the_same() -> 
 # -- against others -----------------------------------------------------------------------------------------------
 
 
+class _Ours(ConflictSolver):
+    def solve(self, conflict: Any, versions: Any) -> VersionSelection:
+        return VersionSelection.UseOurs
+
+
 class _Theirs(ConflictSolver):
     def solve(self, conflict: Any, versions: Any) -> VersionSelection:
         return VersionSelection.UseTheirs
@@ -497,3 +502,77 @@ def test_a_file_beside_the_chunks_of_an_array_stays_where_theirs_moved_the_array
     session.commit("ours", rebase_with=DETECT)
     assert latest(storage).hierarchy.node("\0top/notes") is None
     _check_valid(storage)
+
+
+def _into_new(other: Session) -> None:
+    zarr.create_group(other.store, path="g/new")
+    _create("g/new/inner", 5)(other)
+
+
+CARRIED: list[Any] = [
+    pytest.param([_create("k/new")], _create("g/new", 5), {"k/new": 9}, id="array-and-array"),
+    pytest.param([_create("k/new")], _into_new, {"k/new": 9}, id="array-and-group"),
+    pytest.param(
+        [_create("k/new", None), _create("k/new/x")], _create("g/new", 5), {"k/new": None, "k/new/x": 9}, id="above"
+    ),
+    pytest.param([_create("k/new")], _move("top", "g/new"), {"k/new": 9}, id="moved-there"),
+]
+"""What ours creates in a group that it moves to k, what theirs puts into the group, and what ours has there."""
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+@pytest.mark.parametrize(("ours", "theirs", "expected"), CARRIED)
+def test_ours_takes_the_place_of_what_theirs_put_into_a_group_that_ours_moves_there_if_asked_for(
+    ours: list[Callable[[Session], object]],
+    theirs: Callable[[Session], object],
+    expected: dict[str, int | None],
+    rounds: int,
+) -> None:
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    session.move("g", "k")
+    for change in ours:
+        change(session)
+    _write("h/z", 30)(session)
+    _theirs(storage, theirs)
+    if rounds == 2:
+        session.rebase(_Ours())
+        _theirs(storage, _write("h/z", 31))
+    session.commit("ours", rebase_with=_Ours())
+    seen = _tree(latest(storage))
+    assert {path: held for path, held in seen.items() if path.startswith("k/new")} == expected
+    assert seen["h/z"] == 30
+    assert not any(path == "g" or path.startswith("g/") for path in seen)
+    _check_valid(storage)
+
+
+def test_what_theirs_carries_out_of_a_group_that_ours_moves_is_not_deleted_any_more() -> None:
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    session.move("g", "k")
+    _create("k/new")(session)
+    _theirs(storage, _create("g/new", 5))
+    session.rebase(_Ours())
+    _theirs(storage, _move("g/new", "h/new"))
+    session.commit("ours", rebase_with=_Ours())
+    seen = _tree(latest(storage))
+    assert (seen["k/new"], seen["h/new"]) == (9, 5)
+    _check_valid(storage)
+
+
+def test_a_file_of_ours_stays_in_the_place_of_theirs_over_another_conflict() -> None:
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+
+    def note(text: bytes) -> Callable[[Session], object]:
+        return lambda other: other.store.set_sync("notes", Buffer.from_bytes(text))
+
+    note(b"ours")(session)
+    _write("h/z", 30)(session)
+    _theirs(storage, note(b"theirs"))
+    session.rebase(_Ours())
+    _theirs(storage, _write("h/z", 31))
+    session.commit("ours", rebase_with=_Ours())
+    read = latest(storage).store.get_sync("notes")
+    assert read is not None
+    assert read.to_bytes() == b"ours"
