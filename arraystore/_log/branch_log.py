@@ -441,22 +441,26 @@ class BranchLog:
         except PermissionDeniedError:  # it did not arrive
             raise
         except StorageError as error:
-            raise AppendUncertainError(
-                f"{key}: it is unknown whether this record arrived, because {error}. If this was a commit, call commit "
-                "again: it detects an earlier success, and never commits twice. For any other operation, look whether "
-                "it has happened before repeating it."
-            ) from error
+            raise _uncertain(key, "arrived", error) from error
         if won:
-            if self._is_late(looked_at) or record.sequence <= newest:  # others here may have listed the log since
-                await self._check_still_open(record, fresh=won == Put.WRITTEN)
-            self.chain.link(record)
-            if self.storage.cheap_probes:
-                await self._check_beyond(record, fresh=won == Put.WRITTEN)
+            late = self._is_late(looked_at) or record.sequence <= newest  # others here may have listed the log since
+            try:
+                await self._check_place(record, late=late, fresh=won == Put.WRITTEN)
+            except StorageError as error:  # a denial, too, is one of these looks, not of the write
+                raise _uncertain(key, "is a part of its log", error) from error
             self._looked(began, record.sequence)
             self._recent.put(record.sequence, record, _weight(record))
         else:
             self._newest = max(self._newest, record.sequence)  # it exists, even if a listing does not have it
         return bool(won)
+
+    async def _check_place(self, record: Record, *, late: bool, fresh: bool) -> None:
+        """Check that a record just written is a part of its log."""
+        if late:
+            await self._check_still_open(record, fresh=fresh)
+        self.chain.link(record)
+        if self.storage.cheap_probes:
+            await self._check_beyond(record, fresh=fresh)
 
     async def _check_beyond(self, record: Record, *, fresh: bool) -> None:
         """Check that the record after one just written continues it; otherwise it took the place of a lost one."""
@@ -514,6 +518,14 @@ class BranchLog:
             f"{key}: writing this record took so long that its place in the log has expired. Nothing was committed. "
             "Open a new session and write the changes again."
         )
+
+
+def _uncertain(key: str, what: str, error: StorageError) -> AppendUncertainError:
+    return AppendUncertainError(
+        f"{key}: it is unknown whether this record {what}, because {error}. If this was a commit, call commit again: "
+        "it detects an earlier success, and never commits twice. For any other operation, look whether it has "
+        "happened before repeating it."
+    )
 
 
 def _weight(record: Record) -> int:

@@ -27,11 +27,14 @@ async def unsettled() -> bool:
     return False
 
 
-async def _is_there(storage: Storage, key: str) -> bool:
+async def _may_be_there(storage: Storage, key: str) -> bool:
+    """Return whether an object exists, or whether this cannot be determined."""
     try:
         await storage.get(key)
     except ObjectNotFoundError:
         return False
+    except StorageError:
+        return True
     return True
 
 
@@ -64,7 +67,8 @@ async def put_surely(
         except UnsupportedStorageError:
             raise
         except PermissionDeniedError as error:
-            if not (attempt or refused) and not await _is_there(storage, key):  # else reading it is not allowed
+            # An intermediary may have repeated a PUT that was written, or reading is what is denied.
+            if not (attempt or refused or await _may_be_there(storage, key)):
                 raise
             failure = error
         except ObjectNotFoundError as error:

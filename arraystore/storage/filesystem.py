@@ -318,7 +318,7 @@ class FsspecStorage(Storage):
                 await self._call_async("pipe_file", path, payload, **option)
                 return True
             except Exception as error:  # noqa: BLE001 - each filesystem has its own for "exists"; the object decides
-                existing = await self._get_or_none(key)
+                existing = await self._read_back(key)
                 if existing is not None:
                     return existing == payload
                 failures += 1
@@ -327,11 +327,14 @@ class FsspecStorage(Storage):
                     self._fail("write", key, error)
             await asyncio.sleep(delay)
 
-    async def _get_or_none(self, key: str) -> BytesLike | None:
+    async def _read_back(self, key: str) -> BytesLike | None:
+        """Read an object that may exist; a denial is none of the write, which may have succeeded."""
         try:
             return await self.get(key)
         except ObjectNotFoundError:
             return None
+        except PermissionDeniedError as error:
+            raise StorageError(error.message) from None
 
     def _put_in_memory(self, path: str, payload: bytes) -> bool:
         fs = self._fs

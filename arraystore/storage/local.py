@@ -319,7 +319,9 @@ class LocalStorage(Storage):
             if self._fsync:
                 self._make_entry_durable(path)
         except OSError as error:
-            self._fail("write", key, error)
+            self._fail("write", key, error, certain=not os.path.lexists(path))
+        except PermissionDeniedError as error:  # of reading what exists, which may be this object
+            raise StorageError(error.message) from error
         return written
 
     def _link(self, path: str, data: BytesLike) -> bool:
@@ -443,9 +445,10 @@ class LocalStorage(Storage):
         while page := await asyncio.to_thread(self._next_page, infos, prefix):
             yield page
 
-    def _fail(self, action: str, key: str, error: OSError) -> NoReturn:
+    def _fail(self, action: str, key: str, error: OSError, *, certain: bool = True) -> NoReturn:
+        """Translate an error; a denial counts as one only if it is `certain` that nothing was written."""
         remedy = _REMEDIES.get(error.errno or 0, "check the disk and the filesystem")
-        kind = PermissionDeniedError if isinstance(error, PermissionError) else StorageError
+        kind = PermissionDeniedError if certain and isinstance(error, PermissionError) else StorageError
         raise kind(f"{self.location}: cannot {action} {key!r}: {error.strerror or error}; {remedy}") from error
 
 

@@ -322,8 +322,7 @@ class ObstoreStorage(Storage):
                     return False
                 # Written by another writer, or by an attempt of ours whose response was lost; or two writers
                 # collided (409), and possibly neither succeeded.
-                result = await client.module.get_async(client.store, path)
-                return bool(memoryview(await result.bytes_async()) == memoryview(data))
+                return bool(await _read_back(client, path) == memoryview(data))
 
         return await self._attempt("write", key, request, conditional=True)
 
@@ -467,6 +466,15 @@ class _RetryState:
                 "missing; try again later"
             ) from None
         return delay
+
+
+async def _read_back(client: BucketClient, path: str) -> memoryview:
+    """Read an object that was reported to exist; a denial is none of the write, which may have succeeded."""
+    try:
+        result = await client.module.get_async(client.store, path)
+        return memoryview(await result.bytes_async())
+    except client.module.exceptions.PermissionDeniedError as error:
+        raise OSError(f"it exists, and reading it back is denied: {first_line(error)}") from None
 
 
 def _retrieve_error(upload: asyncio.Future[Any]) -> None:

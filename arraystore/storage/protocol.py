@@ -148,6 +148,13 @@ class Storage(abc.ABC):
             False only means that an object exists: it may be the caller's own, as a proxy may have sent the request
             twice and passed on the response to the second.  Callers that depend on it compare the bytes
             (`holds`).
+
+        Raises
+        ------
+        PermissionDeniedError
+            If the write was denied, so that nothing was written.
+        StorageError
+            If anything else failed, reading an existing object included: the object may have been written.
         """
 
     async def put_new(self, key: str, data: BytesLike) -> bool:

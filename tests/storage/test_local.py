@@ -14,7 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from arraystore.errors import ObjectNotFoundError, StorageError, UnsupportedStorageError
+from arraystore.errors import ObjectNotFoundError, PermissionDeniedError, StorageError, UnsupportedStorageError
 from arraystore.storage import LocalStorage, local_files
 from arraystore.storage.local_handles import Handle, HandleCache
 
@@ -54,6 +54,33 @@ async def test_sync_makes_files_and_every_new_directory_durable(tmp_path: Path, 
     assert {str(path) for path in expected | {root.parent, tmp_path}} <= set(fsyncs.paths)
     files = [index for index, path in enumerate(fsyncs.paths) if path.endswith(("/a", "/b"))]
     assert max(files) < fsyncs.paths.index(str(root / "chunks/deep"))
+
+
+async def test_a_denial_after_an_object_was_created_leaves_open_whether_it_was(tmp_path: Path, fsyncs: Fsyncs) -> None:
+    storage = LocalStorage(tmp_path)
+    fsyncs.errors["refs"] = PermissionError(errno.EACCES, "Permission denied")
+    with pytest.raises(StorageError) as caught:
+        await storage.put_if_absent("refs/a", b"1")
+    assert not isinstance(caught.value, PermissionDeniedError)
+    del fsyncs.errors["refs"]
+    assert await storage.put_if_absent("refs/a", b"1")
+
+
+async def test_a_denied_look_at_an_existing_object_leaves_open_whose_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(tmp_path)
+    await storage.put_if_absent("refs/a", b"1")
+
+    def denied(path: str, *arguments: Any) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "open", denied)
+    with pytest.raises(StorageError) as caught:
+        await storage.put_if_absent("refs/a", b"1")
+    assert not isinstance(caught.value, PermissionDeniedError)
+    with pytest.raises(PermissionDeniedError):
+        await storage.put_if_absent("refs/b", b"1")
 
 
 async def test_sync_fsyncs_nothing_twice(tmp_path: Path, fsyncs: Fsyncs) -> None:

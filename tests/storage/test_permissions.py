@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,10 +20,11 @@ from arraystore import (
     PermissionDeniedError,
     Repository,
     Session,
+    StorageError,
     in_memory_storage,
     s3_storage,
 )
-from arraystore._environment import Environment
+from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._log.conditional_put import Put, put_surely
 from arraystore._runtime import run
 from arraystore.storage import BytesLike, DeleteFailure, Storage, WrapperStorage
@@ -217,12 +218,93 @@ class WrittenUnseen(Limited):
         raise PermissionDeniedError(f"{key}: Access Denied: s3:GetObject")
 
 
-def test_a_refusal_that_may_not_be_looked_into_is_no_denial() -> None:
-    async def at_once(_: float) -> None:
-        pass
+async def at_once(_: float) -> None:
+    pass
 
+
+@pytest.fixture
+def without_pauses() -> Iterator[None]:
+    """Let repositories repeat requests at once."""
+    token = ENVIRONMENT.set(Environment(sleep=at_once))
+    yield
+    ENVIRONMENT.reset(token)
+
+
+def test_a_refusal_that_may_not_be_looked_into_is_no_denial() -> None:
     storage = WrittenUnseen(in_memory_storage(), WRITER)
     assert run(put_surely(storage, Environment(sleep=at_once), "refs/a", b"data")) == Put.FOUND
+
+
+class DeniedUnseen(Limited):
+    """A storage that writes records, denies their repetition by an intermediary, and lets nobody read them for now."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner, WRITER)
+        self.blind = False
+
+    async def put_new(self, key: str, data: BytesLike) -> Any:
+        written = await super().put_new(key, data)
+        self._deny(key, PUT)
+        return written
+
+    async def put_if_absent(self, key: str, data: BytesLike) -> bool:
+        self._deny(key, PUT)
+        return await super().put_if_absent(key, data)
+
+    async def get(self, key: str) -> BytesLike:
+        self._deny(key, GET)
+        return await super().get(key)
+
+    def _deny(self, key: str, action: str) -> None:
+        if self.blind and "/branch/" in key:
+            raise PermissionDeniedError(f"{key}: Access Denied: {action}")
+
+
+def test_a_denied_record_that_nobody_may_look_for_is_committed_once_at_most(without_pauses: None) -> None:
+    storage = DeniedUnseen(in_memory_storage())
+    founded(storage)
+    session = Repository.open(storage).writable_session("main")
+    write(session, 0)
+    storage.blind = True
+    with pytest.raises(StorageError) as caught:
+        session.commit("one row")
+    assert not isinstance(caught.value, PermissionDeniedError)
+    storage.blind = False
+    session.commit("one row")
+    assert [info.message for info in Repository.open(storage).ancestry(branch="main")][:2] == ["one row", "create"]
+
+
+class RecordsUnreadable(Limited):
+    """A storage that writes records, and lets nobody look at the place after them for now."""
+
+    blind = False
+    cheap_probes = True
+
+    async def head(self, key: str) -> Any:
+        self._look(key)
+        return await super().head(key)
+
+    async def get(self, key: str) -> BytesLike:
+        self._look(key)
+        return await super().get(key)
+
+    def _look(self, key: str) -> None:
+        if self.blind and "/branch/" in key:
+            raise PermissionDeniedError(f"{key}: Access Denied: {GET}")
+
+
+def test_a_denied_look_at_what_comes_after_a_record_is_none_of_the_record(without_pauses: None) -> None:
+    storage = RecordsUnreadable(in_memory_storage(), WRITER)
+    founded(storage)
+    session = Repository.open(storage).writable_session("main")
+    write(session, 0)
+    storage.blind = True
+    with pytest.raises(StorageError) as caught:
+        session.commit("one row")
+    assert not isinstance(caught.value, PermissionDeniedError)
+    storage.blind = False
+    session.commit("one row")
+    assert [info.message for info in Repository.open(storage).ancestry(branch="main")][:2] == ["one row", "create"]
 
 
 def test_a_collection_without_the_right_to_delete_names_what_it_could_not() -> None:

@@ -16,6 +16,7 @@ from arraystore.storage import (
     StorageRetriesSettings,
     StorageSettings,
     StorageTimeoutSettings,
+    fsspec_storage,
     s3_storage,
 )
 
@@ -223,6 +224,26 @@ async def test_a_denial_is_certain_only_where_no_earlier_attempt_may_still_arriv
     with pytest.raises(StorageError) as caught:
         await scripted.put_new("a", b"data")
     assert isinstance(caught.value, PermissionDeniedError) == certain
+
+
+@pytest.mark.parametrize("refusal", [(409, error("ConditionalRequestConflict")), (412, error("PreconditionFailed"))])
+async def test_a_denied_look_at_a_refused_object_leaves_open_whose_it_is(
+    server: ScriptedServer, scripted: ObstoreStorage, refusal: Answer
+) -> None:
+    server.script = {"PUT": [refusal], "GET": [(403, error("AccessDenied"))]}
+    with pytest.raises(StorageError, match="reading it back is denied") as caught:
+        await scripted.put_if_absent("a", b"data")
+    assert not isinstance(caught.value, PermissionDeniedError)
+    assert server.requests == ["PUT", "GET"]
+
+
+async def test_a_denied_look_through_fsspec_leaves_open_whose_an_object_is(server: ScriptedServer) -> None:
+    options = {"endpoint_url": f"http://127.0.0.1:{server.server_port}", "region_name": "us-east-1"}
+    storage = fsspec_storage("s3://bucket/p", anon=True, client_kwargs=options)
+    server.script = {"PUT": [(412, error("PreconditionFailed"))], "GET": [(403, error("AccessDenied"))]}
+    with pytest.raises(StorageError, match="cannot read 'a': PermissionError") as caught:
+        await storage.put_if_absent("a", b"data")
+    assert not isinstance(caught.value, PermissionDeniedError)
 
 
 async def test_a_batch_is_deleted_again_as_a_whole_when_the_service_throttles(
