@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from arraystore._format.ids import ForkId
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_BETWEEN = (_PACKAGE, contextlib.__file__)
+"""Where frames between the caller and the ledger are: this package, and the end of a ``with`` block."""
 
 
 class Fork(Protocol):
@@ -114,8 +117,8 @@ def warn_of_unmerged(ledger: ForkLedger, owner: str = "session", target: str = "
 
 
 def _caller() -> int:
-    """Return the stack level of the first frame outside of this package."""
+    """Return the stack level of the caller's frame."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_BETWEEN):
         level, frame = level + 1, frame.f_back
     return level

@@ -289,6 +289,8 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
     ) -> Iterator[ArrayStore]:
         """Write through a store, and commit when the block ends without an error.
 
+        Without changes nothing is committed; forks that were written to and not merged are reported all the same.
+
         Parameters
         ----------
         branch
@@ -304,6 +306,8 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
         yield session.store
         if session.has_uncommitted_changes:
             session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries)
+        else:
+            session._warn_of_unmerged_forks()
 
     def set_default_commit_metadata(self, metadata: dict[str, Any]) -> None:
         """Set metadata that every commit through this object gets, under what the commit itself says.

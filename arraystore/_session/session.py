@@ -288,6 +288,7 @@ class Session(SessionBase):
         InvalidInputError
             If the newest snapshot is the first one of the repository.
         """
+        self._warn_of_unmerged_forks()
         return run(self.amend_async(message, metadata=metadata, allow_empty=allow_empty))
 
     async def amend_async(
@@ -328,6 +329,7 @@ class Session(SessionBase):
 
     async def flush_async(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
         """Asynchronous twin of `flush`."""
+        self._warn_of_unmerged_forks()
         self.check_writable()
         changes = self.hierarchy.writable()
         note = check_note(message, metadata, self.default_metadata, Derivation(forks=self._ledger.merged_forks))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import pickle
 import warnings
@@ -140,3 +141,55 @@ def test_forks_of_a_fork_that_were_merged_into_each_other_are_not_reported(sessi
         session.merge(fork.changes())
         session.commit("by way of one another")
     assert values(session)[:4] == [2, 2, 2, 1]
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["only the fork", "the session as well"])
+def test_a_transaction_reports_a_fork_that_was_written_to_and_not_merged(session: ars.Session, own: bool) -> None:
+    repo = ars.Repository.open(session.context.storage)
+    tip = repo.lookup_branch("main")
+    with (
+        pytest.warns(UnmergedForksWarning, match="1 fork of this session") as caught,
+        repo.transaction("main", message="work of forks") as store,
+    ):
+        fork = store.session.fork()
+        fill(fork, 0, 2)
+        if own:
+            fill(store.session, 1, 2)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert (repo.lookup_branch("main") == tip) is not own
+
+
+def test_a_transaction_that_fails_or_commits_by_itself_reports_no_fork_again(session: ars.Session) -> None:
+    repo = ars.Repository.open(session.context.storage)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(KeyError), repo.transaction("main", message="fails") as store:
+            fork = store.session.fork()
+            fill(fork, 0, 2)
+            raise KeyError
+        with repo.transaction("main", message="empty"):
+            pass
+    with pytest.warns(UnmergedForksWarning) as caught, repo.transaction("main", message="twice") as store:
+        fork = store.session.fork()
+        fill(fork, 0, 2)
+        fill(store.session, 1, 2)
+        store.session.commit("by itself")
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("way", ["amend", "flush"])
+def test_an_amendment_and_a_flush_report_their_forks_at_the_caller(session: ars.Session, way: str) -> None:
+    fork = session.fork()
+    fill(fork, 0, 2)
+    with pytest.warns(UnmergedForksWarning, match="1 fork of this session") as caught:
+        getattr(session, way)("work of forks")
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("way", ["commit_async", "amend_async", "flush_async"])
+def test_the_asynchronous_twins_report_forks_as_well(session: ars.Session, way: str) -> None:
+    fork = session.fork()
+    fill(fork, 0, 2)
+    with pytest.warns(UnmergedForksWarning, match="1 fork of this session"):
+        asyncio.run(getattr(session, way)("work of forks"))
