@@ -9,10 +9,12 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 
+from arraystore._changes.append_mode import AppendMode
 from arraystore._changes.node_changes import append_mark, node_changes
 from arraystore._chunks.chunk_table import DELETED_CHUNK, ChunkReference, ChunkTable
 from arraystore._chunks.pack_writer import PackWriter
@@ -65,7 +67,8 @@ class ChangeSet:
         self.lock = threading.RLock()
         self.sealed = False
         self.version = 0
-        self.appending: str | None = None
+        self.append_mode = AppendMode()
+        self._undivided = 0
         self.appends: dict[NodeId, AppendMark] = {}
         self.epoch = 0
         self.nodes: dict[str, Node | None] = {}
@@ -144,12 +147,13 @@ class ChangeSet:
 
     def _mark_append(self, node: Node) -> None:
         """Note where an array ended before it grew along the dimension that is being appended to."""
-        if self.appending is None or node.kind != NodeKind.ARRAY or node.id in self.appends:
+        dimension = self.append_mode.dimension
+        if dimension is None or node.kind != NodeKind.ARRAY or node.id in self.appends:
             return
         before = self.node(node.key)
         if before is None or before.id != node.id or node.id not in self.base.keys:
             return
-        mark = append_mark(before.documents, node.documents, self.appending)
+        mark = append_mark(before.documents, node.documents, dimension)
         if mark is not None:
             self.appends[node.id] = mark
 
@@ -241,12 +245,27 @@ class ChangeSet:
         with self.lock:
             if self.sealed:
                 raise SessionStateError(_SEALED)
+            if self._undivided:
+                raise SessionStateError("the session is appending in another thread: commit or rebase after that")
             self.sealed = True
 
     def unseal(self) -> None:
         """Take changes again."""
         with self.lock:
             self.sealed = False
+
+    @contextmanager
+    def undivided(self) -> Iterator[None]:
+        """Refuse to be sealed within the block, of whose changes all or none may be committed."""
+        with self.lock:
+            if self.sealed:
+                raise SessionStateError(_SEALED)
+            self._undivided += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._undivided -= 1
 
     def check_open(self) -> None:
         """Check, with the lock held, that a change would still be committed; raises `SessionStateError`."""

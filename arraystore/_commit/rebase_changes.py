@@ -29,6 +29,7 @@ async def rebase_changes(
     """
     moved = ChangeSet(base, packs)
     moved.epoch = changes.epoch
+    moved.append_mode = changes.append_mode
     final = put_nodes(moved, prepared.log.nodes)
     appends = {change.id: change.append for change in prepared.log.nodes if change.append is not None}
     moved.appends = {i: _mark(base.nodes[base.keys[i]], append) for i, append in appends.items()}

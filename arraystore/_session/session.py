@@ -145,6 +145,10 @@ class Session(SessionBase):
     def discard_changes(self) -> None:
         """Discard all uncommitted changes."""
         self.check_writable()
+        with self._appends:  # an append changes all its arrays in one change set
+            self._discard()
+
+    def _discard(self) -> None:
         forget_live(self._id)
         self._id = self.context.environment.new_id()  # forks of the discarded changes can no longer be merged
         keep_live(self._id, self)
@@ -152,8 +156,10 @@ class Session(SessionBase):
         self._prepared = None
         self._made_on = self._tip.state.snapshot
         self.uniques = []
+        changes = ChangeSet(self._tip.state, pack_writer(self.context))
+        changes.append_mode = self.hierarchy.writable().append_mode  # whose blocks have not ended
         # The read set stays: earlier reads may decide later writes.
-        self._show(ChangeSet(self._tip.state, pack_writer(self.context)), self.hierarchy.reads)
+        self._show(changes, self.hierarchy.reads)
 
     def commit(
         self,
@@ -492,19 +498,24 @@ class Session(SessionBase):
 
         Growing an array along `dim` (with zarr's ``resize`` or xarray's ``append_dim``) then means "at its end,
         wherever that is at the time of the commit".  Two sessions that append both succeed, in the order of their
-        commits.
+        commits.  Blocks of one dimension may be nested, and be open in several threads at once.
 
         Parameters
         ----------
         dim
             Name of the dimension, as the metadata of the arrays has it.
+
+        Raises
+        ------
+        SessionStateError
+            If a block of another dimension is open.
         """
         self.check_writable()
-        with append.appending(self.hierarchy.writable(), dim):
+        with self.hierarchy.writable().append_mode.along(dim):
             yield self.store
 
     def append(self, data: Mapping[str, npt.ArrayLike], dim: str, *, unique: str | None = None) -> None:
-        """Append to all arrays of a group that share a dimension.
+        """Append to all arrays of a group that share a dimension; if that fails, none of them has changed.
 
         Parameters
         ----------

@@ -143,38 +143,41 @@ def test_forks_of_a_fork_that_were_merged_into_each_other_are_not_reported(sessi
     assert values(session)[:4] == [2, 2, 2, 1]
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["only the fork", "the session as well"])
-def test_a_transaction_reports_a_fork_that_was_written_to_and_not_merged(session: ars.Session, own: bool) -> None:
-    repo = ars.Repository.open(session.context.storage)
-    tip = repo.lookup_branch("main")
-    with (
-        pytest.warns(UnmergedForksWarning, match="1 fork of this session") as caught,
-        repo.transaction("main", message="work of forks") as store,
-    ):
+def transact(repo: ars.Repository, *, own: bool = False, commits: bool = False, fails: bool = False) -> None:
+    """Write through a fork of a transaction, and do not merge it."""
+    with repo.transaction("main", message="work of forks") as store:
         fork = store.session.fork()
         fill(fork, 0, 2)
         if own:
             fill(store.session, 1, 2)
-    assert len(caught) == 1
-    assert caught[0].filename == __file__
+        if commits:
+            store.session.commit("by itself")
+        if fails:
+            raise KeyError
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["only the fork", "the session as well"])
+def test_a_transaction_reports_a_fork_that_was_written_to_and_not_merged(session: ars.Session, own: bool) -> None:
+    repo = ars.Repository.open(session.context.storage)
+    tip = repo.lookup_branch("main")
+    with pytest.warns(UnmergedForksWarning, match="1 fork of this session") as caught:
+        transact(repo, own=own)
+    assert [each.filename for each in caught] == [__file__]
     assert (repo.lookup_branch("main") == tip) is not own
 
 
-def test_a_transaction_that_fails_or_commits_by_itself_reports_no_fork_again(session: ars.Session) -> None:
+def test_a_transaction_that_fails_reports_no_fork_and_one_that_commits_by_itself_reports_it_once(
+    session: ars.Session,
+) -> None:
     repo = ars.Repository.open(session.context.storage)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(KeyError), repo.transaction("main", message="fails") as store:
-            fork = store.session.fork()
-            fill(fork, 0, 2)
-            raise KeyError
+        with pytest.raises(KeyError):
+            transact(repo, fails=True)
         with repo.transaction("main", message="empty"):
             pass
-    with pytest.warns(UnmergedForksWarning) as caught, repo.transaction("main", message="twice") as store:
-        fork = store.session.fork()
-        fill(fork, 0, 2)
-        fill(store.session, 1, 2)
-        store.session.commit("by itself")
+    with pytest.warns(UnmergedForksWarning) as caught:
+        transact(repo, own=True, commits=True)
     assert len(caught) == 1
 
 
