@@ -224,6 +224,15 @@ class Hierarchy:
         finally:
             _untracked.reset(token)
 
+    @contextmanager
+    def tracked(self) -> Iterator[None]:
+        """Track reads by this thread or task, also within a block of `untracked`."""
+        token = _untracked.set(None)
+        try:
+            yield
+        finally:
+            _untracked.reset(token)
+
     @property
     def noted(self) -> ReadSet | None:
         """The read set to add current reads to; None if they are not tracked."""

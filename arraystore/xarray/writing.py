@@ -17,6 +17,7 @@ from arraystore._session.regions.like import read_whole, write_like
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError, SessionStateError
 from arraystore.xarray.batches import batches
+from arraystore.xarray.kept_coordinates import check_coordinates, equal_values
 from arraystore.xarray.time_units import TimeCheckingStore
 
 try:
@@ -139,8 +140,10 @@ def to_arraystore(
         Whether dask chunks are made to fit Zarr chunks.
     append_dim
         Dimension along which to append.  It is recorded as an append, so that sessions that append at the same time
-        can both be committed.  Variables in memory that lack the dimension are written only where they differ from
-        existing ones.  Of a tree, all groups that have the dimension grow.
+        can both be committed.  Coordinates that lack the dimension must be those that are stored, whatever the mode,
+        once encoded as these are; dask arrays among them are computed to be compared.  Data variables that lack it
+        overwrite stored ones with ``"a"``: those in memory where they differ, dask arrays always.  Of a tree, all
+        groups that have the dimension grow.
     region
         The part of existing arrays to write: slices by dimension, or ``"auto"`` to find it by coordinates.  Of a tree,
         the part of each group that has one of the dimensions; groups find it by coordinates that they inherit, too.
@@ -165,7 +168,7 @@ def to_arraystore(
     ------
     InvalidInputError
         If arguments do not go together, two dask chunks share a Zarr chunk, the units of an existing array do not hold
-        a time, or processes of dask cannot open the storage.
+        a time, a coordinate differs from that of the arrays to append to, or processes of dask cannot open the storage.
     SessionStateError
         If a fork is to be appended to.
     ValueError
@@ -178,6 +181,7 @@ def to_arraystore(
     mode = _mode(mode, append_dim, region)
     writer = _Deferred()
     existing: set[str] = set()
+    kept: set[str] = set()
     with _growing(session, append_dim):
         root = TimeCheckingStore.open_group(
             store=session.store,
@@ -191,7 +195,12 @@ def to_arraystore(
             consolidate_on_close=False,
         )
         regions: dict[str, Mapping[Any, Any]] = {}
-        for part in _appended(parts, append_dim, mode):
+        written = _appended(parts, append_dim, mode)
+        if append_dim is not None and session.records_appends:
+            for part in written:
+                if (store := _existing_group(root, part.path)) is not None:
+                    kept |= check_coordinates(session, store, part.dataset, append_dim, chunkmanager_store_kwargs or {})
+        for part in written:
             store = root.get_child_store(part.path) if part.path else root
             store._append_dim = append_dim if append_dim in part.dataset.dims else None
             store._write_region = _region_of(part, region, regions)
@@ -202,7 +211,7 @@ def to_arraystore(
             _dump_to_store(dataset, store, writer, encoding=part.encoding)
             if append_dim is not None:
                 existing.update(f"{store.zarr_group.path}/{name}".strip("/") for name in store.array_keys())
-    writer.write(session, existing)
+    writer.write(session, existing, kept)
     pending = PendingWrite(tuple(writer.sources), tuple(writer.targets), tuple(writer.regions), split_every)
     if not compute:
         return pending
@@ -252,20 +261,35 @@ class _Deferred(ArrayWriter):
         else:
             self._in_memory.append((np.asarray(source), target, region))
 
-    def write(self, session: Session | ForkSession, existing: Collection[str]) -> None:
+    def write(self, session: Session | ForkSession, existing: Collection[str], kept: Collection[str]) -> None:
         """Write arrays in memory, except values that existing arrays of these paths have already.
 
-        Two appends that share coordinates would conflict otherwise.
+        Two appends that share coordinates would conflict otherwise.  Arrays of the paths `kept` are known to have them.
         """
+        self._leave_out(kept)
         repeated = {
             target.path: source
             for source, target, region in self._in_memory
             if target.path.strip("/") in existing and all(part == slice(None) for part in region or ())
         }
-        unchanged = {path for path, found in _values(session, repeated) if _same(found, repeated[path])}
+        unchanged = {path for path, found in _values(session, repeated) if equal_values(found, repeated[path])}
         for source, target, region in self._in_memory:
             if target.path not in unchanged:
                 write_like(session, target, region or ..., source)
+
+    def _leave_out(self, kept: Collection[str]) -> None:
+        self._in_memory = [each for each in self._in_memory if each[1].path.strip("/") not in kept]
+        left = [at for at, target in enumerate(self.targets) if target.path.strip("/") not in kept]
+        self.sources, self.targets, self.regions = (
+            [each[at] for at in left] for each in (self.sources, self.targets, self.regions)
+        )
+
+
+def _existing_group(root: Any, path: str) -> Any:
+    """Return a group of a tree; None if it does not exist, and would be made."""
+    if not path:
+        return root
+    return root.get_child_store(path) if path in root.zarr_group else None
 
 
 def _values(
@@ -274,11 +298,6 @@ def _values(
     """Yield the values of arrays, small ones read together; `like` has arrays as large by path."""
     for paths in batches(like, lambda path: like[path].nbytes):
         yield from zip(paths, map(np.asarray, read_whole(session, paths)), strict=True)
-
-
-def _same(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> bool:
-    gaps = {"equal_nan": True} if first.dtype.kind in "fcmM" else {}
-    return first.dtype == second.dtype and bool(np.array_equal(first, second, **gaps))
 
 
 def _is_dask(value: Any) -> bool:
