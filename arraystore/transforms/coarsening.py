@@ -17,8 +17,9 @@ from arraystore.errors import InvalidInputError
 from arraystore.transforms.arrays import check_free, create_array, open_array, shape_of
 from arraystore.transforms.decoding import mask_of, number_decoder
 from arraystore.transforms.engines import EngineOption
+from arraystore.transforms.integer_medians import median_of_integers
 from arraystore.transforms.number_conversion import convert_numbers
-from arraystore.transforms.reducers import make_reducer
+from arraystore.transforms.reducers import Sum, make_reducer
 from arraystore.transforms.report import Progress, TransformError, TransformReport
 from arraystore.transforms.transform import DEFAULT_MEMORY, parse_factors, transform_chunks
 
@@ -67,8 +68,9 @@ def coarsen(
     skipna
         Whether NaN is left out.
     dtype
-        Data type of the result, to which values are rounded; by default that of floats and packed integers, and double
-        precision for means and medians of other integers.
+        Data type of the result, to which values are rounded, of two equally near integers to the even one; by default
+        that of floats and packed integers, and double precision for means and medians of other integers.  Means and
+        medians of 64-bit integers are exact before that.
     chunks
         Sides of the chunks of the result by dimension; those of the source by default.
     overwrite, memory, engine, progress
@@ -200,6 +202,8 @@ class WindowReduction:
 
     def _reduce(self, values: Array, valid: Bools, axes: tuple[int, ...]) -> tuple[Array, Bools]:
         empty = ~valid.any(axis=axes)
+        if self.reducer == "median" and values.dtype.kind != "f":
+            return median_of_integers(values, valid, axes, rounded=self.dtype.kind in "iu"), empty
         if self.reducer == "median":
             masked = np.where(valid, values, np.nan).astype(np.float64)
             bad = (valid & np.isnan(masked)).any(axis=axes)  # NaN that is not left out
@@ -207,6 +211,9 @@ class WindowReduction:
             masked[np.broadcast_to(np.expand_dims(bad, axes), masked.shape)] = 0
             return np.where(bad, np.nan, np.nanmedian(masked, axis=axes)), empty
         source = values.dtype
+        if self.reducer == "mean" and source.kind != "f" and self.dtype.kind in "iu":
+            means = Sum(source, mean=True, rounded=True)
+            return means.finish(means.reduce(values, valid, axes)), empty
         reducer = make_reducer(self.reducer, source, skipna=self.skipna, ddof=0, missing=source.type(0))
         return np.asarray(reducer.finish(reducer.reduce(values, valid, axes))), empty
 

@@ -65,7 +65,7 @@ def mask_of(array: zarr.Array[Any]) -> Any:
 def number_decoder(path: str, dtype: np.dtype[Any], attributes: dict[str, Any], mask: Any = None) -> NumberDecoder:
     """Return how the stored values of an array become numbers; raise `InvalidInputError` if they cannot.
 
-    `mask` is a missing value beside those of attributes.
+    `mask` is a missing value in place of ``_FillValue``, as xarray takes the fill value of Zarr v2.
     """
     if dtype.kind not in "biuf":
         raise InvalidInputError(f"array {path!r} holds {dtype}, and reductions need integers, floats or booleans")
@@ -77,12 +77,13 @@ def number_decoder(path: str, dtype: np.dtype[Any], attributes: dict[str, Any], 
     try:
         scale, offset = (float(attributes.get(name, default)) for name, default in zip(PACKING, (1, 0), strict=True))
         marks = [] if mask is None else [mask.item() if isinstance(mask, np.generic) else mask]
-        marks += [value for name in MISSING if name in attributes for value in np.atleast_1d(attributes[name]).tolist()]
+        names = MISSING if mask is None else ("missing_value",)
+        marks += [value for name in names if name in attributes for value in np.atleast_1d(attributes[name]).tolist()]
         marks = [number_of_text(mark) if isinstance(mark, str) and dtype.kind == "f" else mark for mark in marks]
         missing = tuple(dtype.type(mark) for mark in marks if not (isinstance(mark, float) and math.isnan(mark)))
     except (TypeError, ValueError, OverflowError) as error:
-        names = ", ".join(name for name in (*PACKING, *MISSING) if name in attributes)
-        raise InvalidInputError(f"attributes {names} of array {path!r} are not numbers of its type: {error}") from error
+        given = ", ".join(name for name in (*PACKING, *MISSING) if name in attributes)
+        raise InvalidInputError(f"attributes {given} of array {path!r} are not numbers of its type: {error}") from error
     return NumberDecoder(dtype, missing, scale, offset)
 
 

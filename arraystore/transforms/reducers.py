@@ -16,6 +16,14 @@ import numpy.typing as npt
 
 from arraystore._format.types import Bools
 from arraystore.errors import InvalidInputError
+from arraystore.transforms.integer_sums import (
+    add_words,
+    mean_of_words,
+    rounded_mean,
+    sum_words,
+    whole_sum,
+    wide_integers,
+)
 
 Array = npt.NDArray[Any]
 Parts = tuple[Array, ...]
@@ -23,8 +31,6 @@ Parts = tuple[Array, ...]
 Axes = tuple[int, ...]
 
 _INT64: np.dtype[Any] = np.dtype("i8")
-
-_INTEGER_BOUND = 2.0**63
 
 
 class Reducer(Protocol):
@@ -95,6 +101,8 @@ class Sum(SameLayout):
 
     source: np.dtype[Any]
     mean: bool = False
+    rounded: bool = False
+    """Whether means of integers are integers: the nearest one, of two the even one."""
     cell_bytes: int = 24
 
     @property
@@ -102,44 +110,44 @@ class Sum(SameLayout):
         """Data type of the result: that of floats, 64 bits of integers; of means of integers double precision."""
         if self.source.kind == "f":
             return self.source
-        return np.dtype("f8") if self.mean else np.dtype("u8" if self.source.kind == "u" else "i8")
+        return np.dtype("f8") if self.mean and not self.rounded else wide_integers(self.source)
 
     @property
     def _exact(self) -> bool:
         return self.source.kind != "f"
 
     def reduce(self, values: Array, valid: Bools | None, axes: Axes) -> Parts:
-        """Return sum, its error (of integers: the sum as a float), and count."""
-        there = _only_valid(values, valid, 0)
-        rough = np.sum(there, axis=axes, dtype=np.float64)
-        count = _count(values, valid, axes)
+        """Return sum, its error (of integers: the words of the sum), and count."""
+        there, count = _only_valid(values, valid, 0), _count(values, valid, axes)
         if self._exact:
-            kind = np.dtype("u8" if self.source.kind == "u" else "i8")
-            return np.sum(there, axis=axes, dtype=kind), rough, count
+            high, low = sum_words(there, axes)
+            return high, low, count
+        rough = np.sum(there, axis=axes, dtype=np.float64)
         return rough, np.zeros_like(rough), count
 
     def combine(self, one: Parts, other: Parts) -> Parts:
         """Add two sums."""
         if self._exact:
-            return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+            high, low = add_words((one[0], one[1]), (other[0], other[1]))
+            return high, low, one[2] + other[2]
         total, error = _two_sum(one[0], other[0])
         return total, one[1] + other[1] + error, one[2] + other[2]
 
     def finish(self, parts: Parts) -> Array:
-        """Return sums, or means, which are NaN where there is no value."""
-        total, second, count = parts
+        """Return sums, or means, which are NaN where there is no value, or 0 of means that are integers."""
         if self._exact:
-            held = np.abs(second) < _INTEGER_BOUND * (2 if self.source.kind == "u" else 1) * (1 - 2**-20)
-            if self.mean:
-                total = np.where(held, total, second)
-            elif not bool(held.all()):
-                raise InvalidInputError("a sum of integers exceeds 64 bits: reduce parts, or an array of floats")
-        else:
-            total = total + second
+            return self._finish_exactly(parts)
+        total = parts[0] + parts[1]
         if not self.mean:
             return np.asarray(total).astype(self.dtype)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(np.true_divide(total, count)).astype(self.dtype)
+            return np.asarray(np.true_divide(total, parts[2])).astype(self.dtype)
+
+    def _finish_exactly(self, parts: Parts) -> Array:
+        high, low, count = parts
+        if not self.mean:
+            return whole_sum((high, low), self.dtype)
+        return rounded_mean(high, low, count, self.dtype) if self.rounded else mean_of_words(high, low, count)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from xarray.backends.zarr import FillValueCoder
 
@@ -258,6 +259,24 @@ def test_the_fill_value_of_an_older_array_of_xarray_is_missing(session: Session)
     reduce_array(session, "a", "min", "min", "t")
     array = zarr.open_array(session.store, path="min")
     assert (array[...].tolist(), array.attrs["_FillValue"]) == ([1, 4, -9], -9)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.filterwarnings("ignore:.*multiple fill values")
+@pytest.mark.parametrize("fill", [0, -9, None])
+@pytest.mark.parametrize("attributes", [{}, {"_FillValue": -9}, {"_FillValue": -9, "missing_value": 4}])
+def test_missing_values_are_those_of_xarray(session: Session, zarr_format: Any, fill: Any, attributes: Any) -> None:
+    zarr.open_group(session.store, mode="a", zarr_format=zarr_format)
+    named: Any = {"dims": ("x",)} if zarr_format == 3 else {}
+    attributes = attributes | ({"_ARRAY_DIMENSIONS": ["x"]} if zarr_format == 2 else {})
+    values = np.array([0, 4, -9, 7, 1], "i2")
+    put(session, "a", values, (2,), zarr_format=zarr_format, fill_value=fill, attributes=attributes, **named)
+    with xr.open_dataset(session, engine="arraystore") as dataset:
+        expected = dataset.a.load()
+    reduce_array(session, "a", "mean", "mean")
+    reduce_array(session, "a", "count", "count")
+    assert float(get(session, "mean")) == pytest.approx(float(expected.mean()))
+    assert int(get(session, "count")) == int(expected.count())
 
 
 def test_integers_of_another_sign_by_their_attributes_are_refused(session: Session) -> None:
