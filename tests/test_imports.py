@@ -28,7 +28,7 @@ with tempfile.TemporaryDirectory() as directory:
 """
 
 NEEDED = """
-_changes.change_set _changes.node_changes _changes.read_tracking
+_changes.append_mode _changes.change_set _changes.node_changes _changes.read_tracking
 _chunks.block_cache _chunks.cache_budget _chunks.cache_usage _chunks.cells _chunks.checksums _chunks.chunk_table
 _chunks.manifest_cache _chunks.pack_writer _chunks.packed_run _chunks.reader _chunks.single_flight _chunks.spare_buffers
 _chunks.virtual_checksums _chunks.virtual_chunk_container _chunks.virtual_containers

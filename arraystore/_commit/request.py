@@ -55,6 +55,20 @@ class Outstanding:
     """Record on which it was proposed."""
 
 
+@dataclass
+class Attempt:
+    """A commit under way."""
+
+    uncertain: bool
+    """True if the transaction may be in the log."""
+    outstanding: Outstanding | None
+    """Intents of the transaction that others may still commit."""
+
+    def fail(self, uncertain: bool, outstanding: Outstanding | None = None) -> None:
+        """Note that the commit failed, and whether it may have succeeded all the same."""
+        self.uncertain, self.outstanding = uncertain, outstanding
+
+
 @dataclass(eq=False)
 class Request:
     """Transaction that its owner wants to have committed."""

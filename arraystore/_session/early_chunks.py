@@ -16,17 +16,24 @@ Write = Callable[[str, memoryview], None]
 """Sets the value of a key."""
 
 
-def adopt_early_chunks(changes: ChangeSet, array: Node, read: Read, write: Write) -> None:
-    """Make chunks of an array of the files that have keys of its grid; the lock of the changes is held."""
+def adopt_early_chunks(changes: ChangeSet, before: Node | None, array: Node, read: Read, write: Write) -> None:
+    """Make chunks of an array of the files that have keys of its grid; the lock of the changes is held.
+
+    Files that were beyond the grid of the array `before` are removed when it grows over them: they never were its data.
+    """
+    grown = None if before is None or before.id != array.id else array_info(before.documents)
     info, below = array_info(array.documents), array.path + "/" if array.path else ""
     for file in list(changes.all_nodes()):
         if file.kind != NodeKind.FILE or not file.path.startswith(below):
             continue
-        coords = info.parse(file.path[len(below) :])
+        key = file.path[len(below) :]
+        coords = info.parse(key)
         if coords is not None and info.inside(coords):
-            entry = _written(changes, file)
-            data = read(file.path) if entry is None else None
+            entry, beyond = _written(changes, file), grown is not None and grown.parse(key) is not None
+            data = read(file.path) if entry is None and not beyond else None
             changes.remove_node(file)
+            if beyond:
+                continue
             if entry is not None:  # the array may refer to packs and inlined bytes of this session as well
                 changes.put_chunk(array, coords, entry)
             elif data is not None:

@@ -224,15 +224,6 @@ class Hierarchy:
         finally:
             _untracked.reset(token)
 
-    @contextmanager
-    def tracked(self) -> Iterator[None]:
-        """Track reads by this thread or task, also within a block of `untracked`."""
-        token = _untracked.set(None)
-        try:
-            yield
-        finally:
-            _untracked.reset(token)
-
     @property
     def noted(self) -> ReadSet | None:
         """The read set to add current reads to; None if they are not tracked."""
@@ -504,7 +495,7 @@ class Hierarchy:
                 self._make_node(changes, path, name, kind, document, node)
                 array = changes.node(path)
                 if kind == NodeKind.ARRAY and array is not None and self._files and changes.has_files_below(path):
-                    early_chunks.adopt_early_chunks(changes, array, self.get_sync, self.set_sync)
+                    early_chunks.adopt_early_chunks(changes, node, array, self.get_sync, self.set_sync)
             elif node is None:
                 return False  # kept as a file until its node exists
             else:

@@ -16,7 +16,7 @@ from arraystore._commit.note import check_note
 from arraystore._commit.prepare import prepare
 from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_step import PendingTransaction
-from arraystore._commit.request import Committed, Outstanding, Request
+from arraystore._commit.request import Attempt, Committed, Outstanding, Request
 from arraystore._context.context import Context
 from arraystore._forks.ledger import ForkLedger, warn_of_unmerged
 from arraystore._format.derivation import Derivation
@@ -24,7 +24,6 @@ from arraystore._format.ids import SnapshotId
 from arraystore._log.branch_log import AppendUncertainError
 from arraystore._log.loading import Tip
 from arraystore._runtime import lazy_module, run
-from arraystore._runtime.values import dataclass
 from arraystore._session.base import Isolation, SessionBase, SessionState, pack_writer, rebuild_writer
 from arraystore._session.move import check_moves, move_node
 from arraystore._session.pickling import forget_live, keep_live
@@ -58,20 +57,6 @@ else:
     append = lazy_module("arraystore._session.append")
     fork = lazy_module("arraystore._session.fork")
     rebase = lazy_module("arraystore._session.rebase")
-
-
-@dataclass
-class _Attempt:
-    """A commit under way."""
-
-    uncertain: bool
-    """True if the transaction may be in the log."""
-    outstanding: Outstanding | None
-    """Intents of the transaction that others may still commit."""
-
-    def fail(self, uncertain: bool, outstanding: Outstanding | None = None) -> None:
-        """Note that the commit failed, and whether it may have succeeded all the same."""
-        self.uncertain, self.outstanding = uncertain, outstanding
 
 
 class Session(SessionBase):
@@ -347,7 +332,7 @@ class Session(SessionBase):
                 await detached_snapshots.write_detached(self.context, self._tip, await self._prepare(note))
             )
 
-    async def _carry_through(self, request: Request, solver: ConflictSolver | None, attempt: _Attempt) -> Committed:
+    async def _carry_through(self, request: Request, solver: ConflictSolver | None, attempt: Attempt) -> Committed:
         """Submit a transaction to the branch's committer until it is in the log."""
         committer = self.context.committer(self._branch or "")
         while True:
@@ -387,14 +372,14 @@ class Session(SessionBase):
         return again
 
     @contextmanager
-    def _committing(self) -> Iterator[_Attempt]:
+    def _committing(self) -> Iterator[Attempt]:
         """Refuse changes and other commits within the block."""
         with self._lock:
             if self._state is SessionState.COMMITTING:
                 raise SessionStateError("the session is being committed already: await that commit")
             if self._state is not SessionState.UNCERTAIN:
                 self.check_writable()
-            attempt = _Attempt(self._state is SessionState.UNCERTAIN, self._outstanding)
+            attempt = Attempt(self._state is SessionState.UNCERTAIN, self._outstanding)
             self._state = SessionState.COMMITTING
         try:
             yield attempt

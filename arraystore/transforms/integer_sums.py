@@ -1,6 +1,6 @@
 """Exact sums of integers of up to 64 bits, and their means.
 
-A sum is two words of 64 bits, ``high * 2**32 + low`` with ``0 <= low < 2**32``: no sum of fewer than 2**31 cells overflows.
+A sum is two words of 64 bits, ``high * 2**32 + low`` with ``0 <= low < 2**32``: none of 2**31 cells overflows.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
+from contextvars import Context
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,7 @@ def _equal(first: Array, second: Array) -> Array:
 def _stored(session: SessionBase, sizes: Mapping[str, int]) -> Iterator[tuple[str, Array]]:
     """Yield arrays, of bytes by path, small ones read together; the append depends on them."""
     for paths in batches(sizes, sizes.__getitem__):
-        with session.hierarchy.tracked():
-            found = read_whole(session, paths)
+        found = Context().run(read_whole, session, paths)  # outside of any block that suspends the tracking of reads
         yield from zip(paths, map(np.asarray, found), strict=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 import numpy as np
@@ -107,3 +108,38 @@ def test_an_array_of_a_fork_has_the_early_chunks_of_its_session() -> None:
     session.merge(fork)
     session.commit("the array")
     assert repo.readonly_session("main").chunk_coordinates("g/t").tolist() == [[0], [1]]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("how", ["append", "resize"])
+def test_an_early_chunk_beyond_the_grid_is_not_taken_for_data_when_the_array_grows(
+    zarr_format: Literal[2, 3], committed: bool, how: str
+) -> None:
+    repo = repository()
+    session = repo.writable_session("main")
+    values = plain_store(zarr_format)
+    first, beyond = ("g/t/c/0", "g/t/c/5") if zarr_format == 3 else ("g/t/0", "g/t/5")
+    set_value(session, beyond, values[first])
+    for key, value in values.items():
+        set_value(session, key, value)
+    array = zarr.open_array(session.store, path="g/t")
+    if zarr_format == 2:
+        array.attrs["_ARRAY_DIMENSIONS"] = ["t"]
+    else:
+        document = json.loads(values["g/t/zarr.json"]) | {"dimension_names": ["t"]}
+        set_value(session, "g/t/zarr.json", json.dumps(document).encode())
+    assert files(session) == [beyond]
+    if committed:
+        session.commit("an array, and a chunk beyond it")
+        session = repo.writable_session("main")
+    if how == "append":
+        session.append({"g/t": [9, 9, 9]}, "t")
+    zarr.open_array(session.store, path="g/t").resize((14,))
+    assert not files(session)
+    expected = [*VALUES.tolist(), *([9, 9, 9, 0, 0, 0] if how == "append" else [0] * 6)]
+    assert session.read("g/t").tolist() == expected
+    session.commit("grown")
+    found = repo.readonly_session("main")
+    assert found.read("g/t").tolist() == expected
+    assert len(found.chunk_coordinates("g/t")) == (6 if how == "append" else 4)
