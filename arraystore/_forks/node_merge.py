@@ -74,8 +74,11 @@ def check_nodes(
                 _check_group(changes, change, fork, merged, final)
                 final[key] = Node(change.id, change.path, change.kind, change.applied_to({}))
             elif current is None or current.id != change.id:
-                if change.operation != Operation.DELETED or not (again or key in touched):
-                    raise MergeConflictError(f"a fork changed {change.path!r}, which is deleted by now", change.path)
+                gone_as_well = change.operation == Operation.DELETED and (again or key in touched)
+                if not gone_as_well or any(node.id == change.id for node in final.values()):
+                    raise MergeConflictError(
+                        f"a fork changed {change.path!r}, which is deleted or moved by now", change.path
+                    )
             elif changes.node_epochs.get(key, -1) >= fork.epoch and key not in touched and not (again and untouched):
                 raise MergeConflictError(f"a fork and its session both changed the node {change.path!r}", change.path)
             elif change.operation == Operation.DELETED:

@@ -315,3 +315,15 @@ def test_what_a_fork_takes_back_is_kept_where_the_session_has_changed_it_since(r
     with pytest.raises(MergeConflictError, match="'b'"):
         session.merge(fork)
     assert zarr.open_array(session.store, path="b", mode="r")[0] == 5
+
+
+def test_what_a_fork_takes_back_is_kept_where_the_session_has_moved_it(repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    fork = session.fork()
+    zarr.create_array(fork.store, name="b", shape=(4,), chunks=(1,), dtype="i8")[:] = 3
+    session.merge(fork)
+    session.move("b", "c")
+    del zarr.open_group(fork.store)["b"]
+    with pytest.raises(MergeConflictError, match="'b'.*moved"):
+        session.merge(fork)
+    assert zarr.open_array(session.store, path="c", mode="r")[:].tolist() == [3] * 4
