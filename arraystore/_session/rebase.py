@@ -41,7 +41,7 @@ from arraystore._format.reserved_keys import is_hidden
 from arraystore._format.transaction import Operation
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.loading import Tip
-from arraystore._log.state import SnapshotState
+from arraystore._log.state import SnapshotState, StateBuilder
 from arraystore._session.base import SessionBase
 from arraystore._session.hierarchy import Hierarchy
 from arraystore.errors import InvalidInputError, RebaseFailedError
@@ -139,7 +139,12 @@ def _find_raised(
 
 def _find_homeless(wanted: Ours, left: Ours, after: SnapshotState) -> list[Conflict]:
     """Find nodes whose group, created by the same transaction, was dropped by a solver."""
-    lost = wanted.places.keys() - left.places.keys() - after.nodes.keys()
+    if wanted.places.keys() == left.places.keys():
+        return []
+    placing = (Operation.CREATED, Operation.DELETED, Operation.MOVED)
+    builder = StateBuilder(after)
+    builder.change_nodes(tuple(change for change in left.log.nodes if change.operation in placing))
+    lost = wanted.places.keys() - builder.build().nodes.keys()
     kinds = {
         Operation.CREATED: ConflictType.NewNodeInInvalidGroup,
         Operation.MOVED: ConflictType.MoveOperationCannotBeRebased,

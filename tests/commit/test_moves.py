@@ -576,3 +576,20 @@ def test_a_file_of_ours_stays_in_the_place_of_theirs_over_another_conflict() -> 
     read = latest(storage).store.get_sync("notes")
     assert read is not None
     assert read.to_bytes() == b"ours"
+
+
+def test_a_node_is_not_left_without_the_group_that_a_solver_has_dropped_on_both_sides() -> None:
+    class OursAbove(ConflictSolver):
+        def solve(self, conflict: Any, versions: Any) -> VersionSelection:
+            return VersionSelection.UseOurs if conflict.path == "/k" else VersionSelection.UseTheirs
+
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    _create("k/n/m")(session)
+    _theirs(storage, _create("k/n", None))
+    with pytest.raises(RebaseFailedError) as caught:
+        session.commit("ours", rebase_with=OursAbove())
+    assert [(c.conflict_type, c.path) for c in caught.value.conflicts] == [
+        (ConflictType.NewNodeInInvalidGroup, "/k/n/m")
+    ]
+    _check_valid(storage)

@@ -324,6 +324,6 @@ def test_what_a_fork_takes_back_is_kept_where_the_session_has_moved_it(repo: ars
     session.merge(fork)
     session.move("b", "c")
     del zarr.open_group(fork.store)["b"]
-    with pytest.raises(MergeConflictError, match="'b'.*moved"):
+    with pytest.raises(MergeConflictError, match=r"'b'.*moved"):
         session.merge(fork)
     assert zarr.open_array(session.store, path="c", mode="r")[:].tolist() == [3] * 4
