@@ -15,7 +15,7 @@ import zarr
 from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import MemoryStore, ZipStore
+from zarr.storage import MemoryStore, StorePath, ZipStore
 
 from arraystore._runtime.concurrency import for_each
 from arraystore._runtime.engine import Engine
@@ -127,7 +127,11 @@ class _StoreLocation(ZarrLocation):
         self._prefix = f"{path}/" if path else ""
 
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return await asyncio.to_thread(sync, work)
+        async def run() -> T:
+            await StorePath.open(self._store, "")  # Zarr 3.1 reads a zip file only once it is opened
+            return await work
+
+        return await asyncio.to_thread(sync, run())
 
     async def entries(self) -> AsyncIterator[tuple[str, int]]:
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -19,6 +20,7 @@ def test_each_name_that_a_file_imports_from_the_package_exists(path: Path) -> No
     missing = [
         (module, name)
         for module, name in wanted
+        if module != "arraystore.virtual" or sys.version_info >= (3, 12)  # VirtualiZarr needs it
         if module is not None and module.split(".")[0] == "arraystore" and not _has(module, name)
     ]
     assert missing == []

@@ -240,7 +240,7 @@ def test_hostile_names_and_messages_are_drawn_as_they_are() -> None:
     session = repo.writable_session("main")
     name = HOSTILE.replace("\\", "")
     array = zarr.create_array(
-        session.store, name=name, shape=(4, 4), chunks=2, dtype="i4", dimension_names=("$a_{", HOSTILE)
+        session.store, name=name, shape=(4, 4), chunks=(2, 2), dtype="i4", dimension_names=("$a_{", HOSTILE)
     )
     array[:] = 1
     texts = [drawn(session.plot_chunks(name)), drawn(session.status().plot()), drawn(session.status().plot(name))]

@@ -73,8 +73,9 @@ def create_rechunked(
 ) -> None:
     """Create an array like another one with other chunks: data type, codecs, fill value, names and attributes stay."""
     zarr.from_array(
-        session.store, data=source, name=path, write_data=False, chunks=chunks, shards=shards, overwrite=overwrite
-    )
+        session.store, data=source, name=path, write_data=False, chunks=chunks, shards=shards, overwrite=overwrite,
+        fill_value=source.metadata.fill_value, attributes=source.attrs.asdict(),  # zarr 3.1 keeps neither
+    )  # fmt: skip
 
 
 def create_intermediate(session: SessionBase, source: zarr.Array[Any], path: str, chunks: tuple[int, ...]) -> None:
@@ -87,6 +88,6 @@ def create_intermediate(session: SessionBase, source: zarr.Array[Any], path: str
             "compressors": BloscCodec(cname="lz4", clevel=1, shuffle="shuffle"),
         }
     zarr.from_array(
-        session.store, data=source, name=path, write_data=False, chunks=chunks, shards=None, attributes={},
-        overwrite=True, **codecs,
+        session.store, data=source, name=path, write_data=False, chunks=chunks, shards=None, overwrite=True,
+        fill_value=source.metadata.fill_value, attributes={}, **codecs,
     )  # fmt: skip
