@@ -12,7 +12,7 @@ from arraystore._format.record import Birth, Body, Record, encode_body, first_ca
 from arraystore._format.repository_log import BranchRow, RepositoryEntry, RepositoryOperation, RepositoryTable
 from arraystore._log.backoff import Backoff
 from arraystore._log.branch_log import BranchLog
-from arraystore._log.loading import Tip, advance, load_tip, refresh
+from arraystore._log.loading import Tip, follow, load_tip, refresh
 from arraystore._log.repository_log import RepositoryLog
 from arraystore._log.spans import previous_bodies
 from arraystore._log.state import SnapshotState
@@ -47,7 +47,7 @@ async def append_entry(
 
 
 async def append_when(log: BranchLog, tip: Tip, decide: Callable[[Tip], Body | None]) -> Tip:
-    """Append the entry, if any, that `decide` returns for the newest record, and return the tip."""
+    """Append the entry, if any, that `decide` returns for the newest record, and return the tip, or a later one."""
     backoff = Backoff(log.environment)
     for _ in range(_TRIES):
         entry = decide(tip)
@@ -55,8 +55,7 @@ async def append_when(log: BranchLog, tip: Tip, decide: Callable[[Tip], Body | N
             return tip
         backoff.begin()
         if await append_entry(log, tip, entry) is not None:
-            moved, _ = await advance(log, tip, tip.sequence + 1)
-            return moved
+            return await follow(log, tip, tip.sequence + 1)
         backoff.lost()
         await backoff.pause()
         tip = await refresh(log, tip)

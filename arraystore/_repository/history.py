@@ -8,10 +8,12 @@ from typing import TypeVar
 from arraystore._context.context import Context
 from arraystore._format.history import SnapshotRow
 from arraystore._history.operations_log import Update, merged, updates_of_log, updates_of_repository
+from arraystore._history.pinning import check_kept
 from arraystore._log.ancestry import ancestry
 from arraystore._log.loading import Tip
 from arraystore._repository.snapshots import load_snapshot
 from arraystore._runtime import run
+from arraystore.errors import ObjectNotFoundError
 
 T = TypeVar("T")
 
@@ -26,10 +28,17 @@ async def read_ancestry(
 
 
 async def rows_before(context: Context, tip: Tip, *, is_newest: bool) -> AsyncIterator[list[SnapshotRow]]:
-    """Yield a snapshot, which may be the newest one of its branch, and those before it, as `read_ancestry`."""
+    """Yield a snapshot, which may be the newest one of its branch, and those before it, as `read_ancestry`.
+
+    Raises `SnapshotExpiredError` if nothing leads to it any more, and what it goes on from was collected.
+    """
     newest = None if is_newest else context.newest_state
-    async for rows in ancestry(context.log(tip.state.branch), tip, newest):
-        yield rows
+    try:
+        async for rows in ancestry(context.log(tip.state.branch), tip, newest):
+            yield rows
+    except ObjectNotFoundError:
+        await check_kept(context, tip.state)
+        raise
 
 
 async def operations(context: Context) -> AsyncIterator[Update]:

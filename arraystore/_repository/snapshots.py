@@ -15,6 +15,7 @@ from arraystore._format.ids import SnapshotId, id_from_text, id_to_text
 from arraystore._format.record import decode_note
 from arraystore._format.repository_log import Tag
 from arraystore._history.imports import find_import, imported_at
+from arraystore._history.pinning import check_kept
 from arraystore._history.snapshot_lookup import find, find_outside_logs, load_by_id
 from arraystore._history.time_travel import microseconds_of, nearer, newest_until
 from arraystore._log.ancestry import ancestry
@@ -116,9 +117,13 @@ async def load_snapshot_as_of(
     if branch is None or tag is not None or snapshot_id is not None:
         raise InvalidInputError("as_of needs a branch, and no tag or snapshot_id")
     until = microseconds_of(as_of, "as_of")
-    log = context.log(branch)
-    start = await nearer(log, await context.tip(branch), until)
-    row, last = await newest_until(ancestry(log, start, context.newest_state), until)
+    log, tip = context.log(branch), await context.tip(branch)
+    try:
+        start = await nearer(log, tip, until)
+        row, last = await newest_until(ancestry(log, start, context.newest_state), until)
+    except ObjectNotFoundError:
+        await check_kept(context, tip.state)
+        raise
     if row is None:
         oldest = "" if last is None else f": its first one is of {datetime.fromtimestamp(last.time / 1e6, UTC)}"
         raise SnapshotNotFoundError(f"branch {branch!r} has no snapshot of {as_of} or before{oldest}")

@@ -18,7 +18,10 @@ from arraystore._maintenance.verification.verify import Verification
 from arraystore._maintenance.verification.verify import verify as verify_repository
 from arraystore._repository.scope import remote_readers
 from arraystore._runtime.engine import EngineOption
-from arraystore.errors import InvalidInputError, RefNotFoundError
+from arraystore.errors import InvalidInputError, ObjectNotFoundError, RefNotFoundError
+
+_TRIES = 3
+"""Times that statistics are begun, where branches and tags are deleted and collected meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,13 @@ async def statistics(context: Context, branch: str, limit: int) -> RepositorySta
     """Measure a repository, and the newest snapshots of a branch."""
     if type(limit) is not int or limit < 0:
         raise InvalidInputError(f"limit={limit!r} must be an integer >= 0")
+    for _ in range(_TRIES - 1):
+        with suppress(ObjectNotFoundError):  # deleted and collected since its name was read: read the names again
+            return await _statistics(context, branch, limit)
+    return await _statistics(context, branch, limit)
+
+
+async def _statistics(context: Context, branch: str, limit: int) -> RepositoryStatistics:
     tip = await context.tip(branch)
     others = await _other_snapshots(context, branch)
     return await gather_statistics(context.storage, context.reader, context.log(branch), tip, others, limit)

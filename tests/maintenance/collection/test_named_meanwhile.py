@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -348,6 +349,14 @@ def test_who_names_a_snapshot_while_a_branch_elsewhere_is_reset_and_collected_lo
     assert values(Repository.open(storage).readonly_session(snapshot_id=snapshot)) == [10, 2, 3, 4, 5, 6]
 
 
+def copy_of(storage: Storage) -> Storage:
+    """Copy all objects into memory."""
+    copy = in_memory_storage()
+    for key in keys(storage):
+        copy.put_sync(key, bytes(storage.get_sync(key)))
+    return copy
+
+
 LETTING_GO: dict[str, Callable[[Repository, str], None]] = {
     "tag": lambda repository, _: repository.delete_tag("named"),
     "branch": lambda repository, newest: repository.reset_branch("named", newest),
@@ -403,3 +412,31 @@ def test_who_looks_while_what_an_expiry_left_is_listed_anew_and_the_old_list_col
     meanwhile = Meanwhile(storage, "get", "/kept/", list_anew)
     assert look(Repository.open(meanwhile), snapshot)
     assert meanwhile.happened
+
+
+READS: dict[str, Callable[[Repository], object]] = {
+    "statistics": lambda repository: repository.statistics(branch="other").branch,
+    "history": lambda repository: list(repository.ancestry(branch="other")),
+    "as of": lambda repository: repository.readonly_session("other", as_of=now()).snapshot_id,
+    "reset": lambda repository: repository.reset_branch("other", repository.lookup_branch("main")),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_who_reads_a_branch_that_is_reset_and_collected_meanwhile_reads_it_again_or_is_told_so(read: str) -> None:
+    made = in_memory_storage()
+    repository = world(made)
+    repository.create_branch("other", repository.lookup_branch("main"))
+    repository.reset_branch("other", commit(repository, put("g/a", 0, 10)))
+    commit(repository, put("g/b", 0, 10), branch="other")
+    commit(repository, put("g/a", 0, 11))
+    passed, happened = 0, True
+    while happened:  # before each of its requests for snapshots
+        storage = copy_of(made)
+        meanwhile = Meanwhile(storage, "get", "snapshots/", reset_and_collected(storage), passed)
+        with suppress(SnapshotExpiredError):
+            assert READS[read](Repository.open(meanwhile)) != []
+        happened, passed = meanwhile.happened, passed + 1
+        newest = Repository.open(storage).lookup_branch("main")
+        assert not happened or Repository.open(storage).lookup_branch("other") == newest
+    assert passed > 2
