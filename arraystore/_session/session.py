@@ -572,8 +572,8 @@ class Session(SessionBase):
         Raises
         ------
         MergeConflictError
-            If two forks changed the same chunk or node, or a fork is another session's, or was issued before the
-            session was rebased.
+            If two forks changed the same chunk or node, or an array is decoded otherwise than a fork has encoded its
+            chunks, or a fork is another session's, or was issued before the session was rebased.
         FormatError
             If a payload is damaged.
         InvalidInputError
