@@ -1,4 +1,4 @@
-"""Groups that xarray writes to: times of other units than those of their arrays are refused."""
+"""Groups that xarray writes to: times of other units than those of their arrays are refused, and so is what wraps."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 from xarray.backends import ZarrStore
 
 from arraystore.errors import InvalidInputError
+from arraystore.xarray.integer_limits import check_limits
 
 
 class TimeCheckingStore(ZarrStore):
-    """A group whose arrays take no times in other units than their own.
+    """A group whose arrays take no times in other units than their own, and no numbers that their integers do not hold.
 
     Where the units of an array of integers do not hold a time, xarray counts in finer ones, and writes that count under
     the units that the array has.
@@ -21,6 +22,8 @@ class TimeCheckingStore(ZarrStore):
 
     def encode(self, variables: Any, attributes: Any) -> Any:
         """Encode variables, which xarray does before it writes anything; raise `InvalidInputError`."""
+        for name, variable in variables.items():
+            check_limits(name, variable)
         encoded, attributes = super().encode(variables, attributes)  # type: ignore[no-untyped-call,unused-ignore]
         there = () if self._mode == "w" else self.array_keys()  # type: ignore[no-untyped-call,unused-ignore]
         for name, variable in encoded.items():

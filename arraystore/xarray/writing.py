@@ -168,7 +168,8 @@ def to_arraystore(
     ------
     InvalidInputError
         If arguments do not go together, two dask chunks share a Zarr chunk, the units of an existing array do not hold
-        a time, a coordinate differs from that of the arrays to append to, or processes of dask cannot open the storage.
+        a time, a coordinate differs from that of the arrays to append to, values in memory do not fit the integers of
+        an encoding, or processes of dask cannot open the storage.
     SessionStateError
         If a fork is to be appended to.
     ValueError
