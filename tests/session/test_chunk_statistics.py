@@ -22,6 +22,7 @@ from arraystore import (
     in_memory_storage,
 )
 from arraystore._chunks.statistics_log import StatisticsLog, StatisticsRows
+from arraystore._commit import prepare
 from arraystore._format.chunk_statistics import (
     ChunkStatistics,
     decode_statistics,
@@ -31,11 +32,14 @@ from arraystore._format.chunk_statistics import (
 )
 from arraystore._format.ids import LayerId, PackId
 from arraystore._format.zarr_metadata import array_info
+from arraystore._maintenance import rewrite
 from arraystore._runtime import run
 from arraystore._session.base import SessionBase
 from arraystore._session.measured_chunks import measured_chunks
 from arraystore.copying import clone_repository
 from arraystore.errors import FormatError
+from tests.maintenance.model import now
+from tests.seams import context_of
 
 CONFIG = RepositoryConfig(
     chunk_statistics=True, inline_chunk_threshold_bytes=0, own_object_threshold_bytes=256, pack_target_bytes=512
@@ -346,6 +350,35 @@ def test_a_collection_deletes_statistics_with_their_layers_and_no_others() -> No
         session.commit("gone", allow_empty=True)
         collect_all(repo)
     assert not objects(storage, "statistics/")
+
+
+@pytest.mark.parametrize("manifests", ["inlined", "objects"])
+def test_what_a_fold_writes_that_a_compaction_replaces_at_once_is_no_leak(
+    manifests: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if manifests == "objects":
+        for module in (rewrite, prepare):
+            monkeypatch.setattr(module, "MAX_MANIFEST_IN_BODY", 0)
+    _, repo = filled()
+    for at in range(8):
+        session = repo.writable_session("main")
+        zarr.open_array(session.store, path="a")[at] = 100 + at
+        session.commit("one")
+    assert repo.compact().records == 2
+    repo.garbage_collect(now(), full=True)
+    report = repo.verify(level="chunks")
+    assert (report.findings, {leak.objects for leak in report.leaks.values()}) == ((), {0})
+    assert check(repo.readonly_session("main"), "a") == 4
+
+
+def test_an_incremental_collection_deletes_statistics_that_belong_to_nothing() -> None:
+    storage, repo = filled()
+    repo.garbage_collect(now())
+    left = statistics_key(LayerId(context_of(repo).environment.new_id()))
+    kept = objects(storage, "statistics/")
+    run(storage.put(left, run(storage.get(min(kept)))))
+    summary = repo.garbage_collect(now())
+    assert (summary.full, summary.others_deleted, objects(storage, "statistics/")) == (False, 1, kept)
 
 
 def collect_all(repo: Repository) -> None:

@@ -260,9 +260,8 @@ class _Run:
         listings = {kind: Listing(self.scope.storage, kind, after, self.watermark) for kind in _KINDS}
         trace: Trace | None = None
         while trace is None or not all(listing.exhausted for listing in listings.values()):
-            waits = {_WITH_LAYERS} if trace is None and previous is not None else set[str]()
             candidates = {
-                kind: ObjectTable() if kind in waits or listing.exhausted else await listing.take(_MOST_CANDIDATES)
+                kind: ObjectTable() if listing.exhausted else await listing.take(_MOST_CANDIDATES)
                 for kind, listing in listings.items()
             }
             note = None if trace is not None else self._note_early
@@ -270,11 +269,8 @@ class _Run:
             await trace.run()
             for origin, part in announced:
                 await trace.announced(origin, part)
-            left = {kind: candidates.pop(kind).unreached() for kind in _KINDS}
-            for kind, (ids, size) in left.items():
-                await self._delete_ids(kind, ids, size)
-            if waits and not any(ids for ids, _ in left.values()):
-                listings[_WITH_LAYERS].exhausted = True  # nothing is garbage, and so no statistics: spare the request
+            for kind in _KINDS:
+                await self._delete_ids(kind, *candidates.pop(kind).unreached())
         return trace
 
     async def _delete_ids(self, kind: str, ids: bytes, size: int) -> None:

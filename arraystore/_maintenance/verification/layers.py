@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +21,7 @@ from arraystore._format.refs import branch_prefix
 from arraystore._maintenance.verification.findings import Use
 from arraystore._maintenance.verification.inventory import Audit
 from arraystore._maintenance.verification.virtual import report_bad_locations
+from arraystore._runtime.concurrency import bounded
 from arraystore.errors import FormatError, NotFoundError, ObjectNotFoundError
 from arraystore.storage.protocol import BytesLike
 
@@ -48,6 +50,8 @@ class LayerUse:
     stack: tuple[Layer, ...] | None = None
     """All layers of the node if no commit brought the layer in but a checkpoint or a rewrite: packs with only hidden
     chunks may be deleted."""
+    retained: bool = False
+    """True if a retained record adds it, so that no collection deletes what it needs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +118,18 @@ class LayerChecker:
             fresh, sound = await self._packs(item, manifest)
             if self.consumer is not None:
                 await self.consumer(Loaded(item, manifest, fresh, sound))
+
+    async def reach(self, layers: Sequence[Layer]) -> None:
+        """Mark what layers need that are not checked, as no snapshot has them, but that no collection deletes."""
+
+        async def reach(layer: Layer) -> None:
+            inventory = self.audit.inventory
+            inventory.chunk_statistics.reach(layer.id)
+            inventory.manifests.reach(layer.id)
+            with suppress(FormatError, NotFoundError):  # nothing that is read
+                inventory.packs.reach((await self._manifests.load(layer)).packs)
+
+        await bounded(reach, layers, _PARALLEL)
 
     async def _statistics(self, layer: Layer) -> None:
         """Check what is known of the chunks, which readers do without where it is damaged."""

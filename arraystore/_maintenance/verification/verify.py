@@ -16,6 +16,7 @@ from arraystore._format.collection import Collection, collection_key, decode_col
 from arraystore._format.history import history_key, page_span, survivors_key
 from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
 from arraystore._format.intent import PATIENCE
+from arraystore._format.layer import Layer
 from arraystore._format.record import Record
 from arraystore._format.refs import (
     REPOSITORY_KEY,
@@ -133,6 +134,7 @@ class Verification:
         self.pages: dict[str, dict[tuple[int, int], PageDigest]] = {}
         self.origins: dict[str, set[CheckpointId]] = {}
         self.rebuilt: dict[str, list[Record]] = {}
+        self.superseded: list[Layer] = []
 
     async def run(self) -> None:
         """Verify the repository."""
@@ -160,6 +162,7 @@ class Verification:
             await self._lost_tips(table, collection)
         if self.chunks is not None:
             await self.chunks.finish()
+        await self.layers.reach(self.superseded)
         self._take_leaks()
         self.progress("done", 1, 1)
 
@@ -255,6 +258,7 @@ class Verification:
         await walk.run(start, root.last)
         self.origins[root.log.branch] = walk.origins
         self.rebuilt[root.log.branch] = walk.rebuilt
+        self.superseded += walk.superseded
 
     async def _start(self, root: LogRoot) -> Start:
         """Return where the walk begins: at the birth of the log, or behind its expired records."""

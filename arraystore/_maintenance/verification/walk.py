@@ -91,6 +91,9 @@ class LogWalk:
         """Ids of the checkpoints at which the log begins or to which it is reset."""
         self.rebuilt: list[Record] = []
         """Missing records, as a repair can write them."""
+        self.superseded: list[Layer] = []
+        """Layers that retained records add and no retained snapshot has, since others replaced them before a commit."""
+        self._retained = False
         self._rows = RowDigest()
         self._first = 0
         self._unknown: list[int] = []
@@ -118,7 +121,9 @@ class LogWalk:
     async def _flush(self, records: dict[tuple[str, int], Record]) -> None:
         """Check the layers of retained snapshots; others wait until a retained snapshot has them."""
         needed = [item for item in self._pending if item.use.required]
-        self._pending = [item for item in self._pending if not item.use.required and item.use.end is None]
+        others = [item for item in self._pending if not item.use.required]
+        self._pending = [item for item in others if item.use.end is None]
+        self.superseded += [item.layer for item in others if item.use.end is not None and item.retained]
         await self._shared.layers.check(needed, records)
 
     async def _finish(self) -> None:
@@ -146,6 +151,7 @@ class LogWalk:
 
     async def _step(self, entry: Entry, lost: Problem | None) -> None:
         number, body = entry.number, entry.body
+        self._retained = self._keeps(number)
         if lost is not None:
             self._report_lost(entry, lost)
         if body is None:
@@ -375,7 +381,7 @@ class LogWalk:
         for layer in layers:
             use = Use(node.path, self._kept, len(self._kept))
             self._open[node.id, layer] = use
-            self._pending.append(LayerUse(layer, node, use, rewritten, stack))
+            self._pending.append(LayerUse(layer, node, use, rewritten, stack, self._retained))
 
 
 _MOVING = (Operation.CREATED, Operation.DELETED, Operation.MOVED)
