@@ -76,7 +76,8 @@ def clone_repository(
         Where it goes: an empty storage, or an earlier clone without commits of its own.
     verify
         Whether to check in the end, before the clone can be opened, that everything is there that any of its
-        snapshots needs: a garbage collection at the source may have deleted objects during the copy.
+        snapshots needs: a garbage collection at the source may have deleted objects during the copy.  What a clone
+        that is there already had before counts as checked; where it was made without, let `Repository.verify` check it.
     engine
         Where chunks, manifests, transactions and checkpoints are copied: ``"threads"`` of this process, ``"spark"`` for
         the executors of the active session, or an engine (`arraystore.spark.engine`).  Logs are copied by this process.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ from arraystore.errors import ArrayStoreError, NotFoundError
 from arraystore.storage import LocalStorage, ObstoreStorage, Storage
 from arraystore.storage.obstore_config import build_store
 from arraystore.virtual.errors import VirtualizeError
+from arraystore.virtual.one_file import OneFileRegistry
 
 __all__ = ["open_virtual_file"]
 
@@ -85,11 +87,16 @@ def open_virtual_file(
     place = container or VirtualChunkContainer(url[: url.rindex("/") + 1])
     storage = access if isinstance(access, Storage) else open_container(place, access)
     kind = _format(storage, url, url[len(place.url_prefix) :])
-    parser = _parser(kind, url, source_group)
-    registry = ObjectStoreRegistry({_root(url, storage): _store(storage, url)})
+    root = _root(url, storage)
+    registry = OneFileRegistry(root, _store(storage, url), url[len(root) :].lstrip("/"))
+    parser = partial(_parse, _parser(kind, url, source_group), registry.for_values())
     try:
         vds = open_virtual_dataset(
-            url, registry, parser, drop_variables=None, loadable_variables=loadable_variables
+            url,
+            registry,
+            parser,
+            drop_variables=None,
+            loadable_variables=None if loadable_variables is None else list(loadable_variables),
         ).drop_vars(list(skip), errors="ignore")
         for variable in vds.variables.values():
             if not isinstance(variable.data, ManifestArray):
@@ -141,6 +148,13 @@ def _parser(kind: str, url: str, source_group: str | None) -> Callable[..., Any]
     options: dict[str, dict[str, Any]] = {"HDF5": {"group": source_group}, "GRIB": {"collapse_groups": True}}
     parser: Callable[..., Any] = made(**options.get(kind, {}))
     return parser
+
+
+def _parse(parser: Callable[..., Any], values: OneFileRegistry, url: str, registry: ObjectStoreRegistry[Any]) -> Any:
+    """Parse a file, and let its values be read from it, whatever a parser of URLs makes of the locations."""
+    manifests = parser(url=url, registry=registry)
+    manifests._registry = values
+    return manifests
 
 
 def _root(url: str, storage: Storage) -> str:

@@ -248,3 +248,19 @@ def test_labels_that_differ_by_rounding_are_joined(tmp_path: Path) -> None:
     storage = ars.in_memory_storage()
     virtualize(written(tmp_path, coords={"lat": np.arange(3.0) + 1e-9}), storage, concat_dim="time")
     assert shown(opened(storage, f"file://{tmp_path}/")).lat.values.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["a#b.nc", "dir?/x;y.nc", "a%23b c.nc", "ünï.nc"])
+@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
+def test_a_file_of_any_name_is_the_one_that_is_parsed_and_read(engine: Any, name: str, tmp_path: Path) -> None:
+    (tmp_path / "dir").mkdir()
+    xr.Dataset({"other": ("q", np.arange(7.0))}).to_netcdf(tmp_path / "a", engine=engine)  # what a URL would end at
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    expected = xr.Dataset(
+        {"t": (("time", "x"), np.arange(1200.0).reshape(2, 600))}, {"time": [3, 4], "x": np.arange(600)}
+    )
+    expected.to_netcdf(path, engine=engine)
+    for loadable in (None, ["time"], ["time", "t"]):
+        report = virtualize([path], storage := ars.in_memory_storage(), group="g", loadable_variables=loadable)
+        xr.testing.assert_equal(shown(opened(storage, report.containers[0]), "g"), expected)
