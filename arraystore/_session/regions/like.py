@@ -15,7 +15,8 @@ from arraystore.errors import NodeNotFoundError
 
 def config_of(array: zarr.Array[Any]) -> Any:
     """Return the configuration that an array was opened with."""
-    return (getattr(array, "async_array", None) or array._async_array).config  # public since zarr 3.1.4
+    inner = getattr(array, "async_array", None) or array._async_array  # public since zarr 3.1.4
+    return inner.config if hasattr(inner, "config") else inner._config
 
 
 def read_whole(session: RegionSession, paths: Iterable[str]) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import zarr
 from zarr.storage import StorePath
 
+from arraystore._session.regions.like import config_of
 from arraystore._session.store import ArrayStore
 from arraystore.compat.icechunk.distributed import merge_sessions
 from arraystore.compat.icechunk.session import ForkSession, Session
@@ -46,7 +47,7 @@ def _owner(targets: Sequence[Any]) -> Session:
 def _plain(target: Any) -> zarr.Array[Any]:
     """Return the same array over the store of arraystore."""
     place = StorePath(ArrayStore(target.store.session._core), target.path)
-    return zarr.Array(zarr.AsyncArray(target.metadata, place, target.async_array.config))
+    return zarr.Array(zarr.AsyncArray(target.metadata, place, config_of(target)))
 
 
 def session_merge_reduction(arrays: Any, *, split_every: int | None, **store_kwargs: Any) -> ForkSession:
