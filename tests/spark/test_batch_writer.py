@@ -19,11 +19,14 @@ from arraystore import (
     InvalidInputError,
     RefNotFoundError,
     Repository,
+    Session,
     StreamRestartedError,
     local_filesystem_storage,
 )
 from arraystore.spark.errors import translate_error
 from arraystore.spark.streams.batch_writer import BatchWriter, batch_writer
+from arraystore.spark.streams.batches import exactly_once
+from arraystore.spark.streams.query_id import query_of_checkpoint
 from tests.spark.support import read_array, streams
 
 if TYPE_CHECKING:
@@ -167,6 +170,52 @@ def test_a_query_without_its_old_checkpoint_is_an_error_under_the_same_name(feed
     assert [metadata["spark.batch"] for metadata in commits(repo)] == [0, 1, 2]
     feed.run(writer(repo, stream_id="rows", restarted=True), "another checkpoint")
     check(repo, feed, [0, 1, 2, 0, 1, 2, 3])
+
+
+def test_the_only_batch_of_a_query_without_its_old_checkpoint_is_not_taken_for_the_old_one(
+    spark: SparkSession, repo: Repository, tmp_path: Path
+) -> None:
+    """Both have number 0; whether `exactly_once` is called by the user, who passes no run, or by the writer."""
+
+    def own(frame: DataFrame, batch: int) -> None:
+        rows = frame.collect()
+
+        def write(session: Session) -> None:
+            array = zarr.open_array(session.store, path="v")
+            for row in rows:
+                array[row.t, row.x] = row.v
+
+        exactly_once(repo, "own", batch, write)
+
+    feed = Feed(spark, tmp_path)
+    feed.drop([(0, 0, 1.0)])
+    writes: list[Callable[[DataFrame, int], None]] = [own, writer(repo, stream_id="rows")]
+    for number, write in enumerate(writes):
+        feed.run(write, f"checkpoint {number}")
+        with pytest.raises(Exception, match=r"StreamRestartedError|ARRAYSTORE_STREAM_RESTARTED"):
+            feed.run(write, f"another checkpoint {number}")
+    assert [metadata["spark.batch"] for metadata in commits(repo)] == [0, 0]
+
+
+def test_the_id_of_a_query_is_in_its_checkpoint(feed: Feed, repo: Repository, tmp_path: Path) -> None:
+    query = feed.run(writer(repo, stream_id="rows"))
+    write = writer(repo, stream_id="rows", checkpoint=str(tmp_path / "checkpoint"))
+    write(frame_of(feed.spark, [(0, 0, 99.0)]), 2)
+    assert query_of_checkpoint(feed.spark, (tmp_path / "checkpoint").as_uri() + "/") == query
+    check(repo, feed, range(3))
+
+
+@pytest.mark.parametrize("content", [None, "", "no JSON", "[]", "{}", '{"id": 7}', '{"id": ""}'])
+def test_a_checkpoint_without_an_id_is_refused(
+    spark: SparkSession, repo: Repository, tmp_path: Path, content: str | None
+) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    if content is not None:
+        (tmp_path / "checkpoint" / "metadata").write_text(content)
+    write = writer(repo, stream_id="rows", checkpoint=str(tmp_path / "checkpoint"))
+    with pytest.raises(InvalidInputError, match="checkpointLocation"):
+        write(frame_of(spark, [(0, 0, 1.0)]), 0)
+    assert not commits(repo)
 
 
 def test_a_reset_of_the_branch_lets_the_batches_be_written_again(feed: Feed, repo: Repository) -> None:

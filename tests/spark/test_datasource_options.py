@@ -133,6 +133,7 @@ def test_a_save_may_be_the_batch_of_a_stream_by_the_names_of_delta():
     assert "'stream' and 'batch' go together" in refusal(save, array="t", stream="d")
     assert "'stream' and 'txnVersion' go together" in refusal(save, array="t", txnversion="1")
     assert "an integer >= 0" in refusal(save, array="t", stream="d", batch="-1")
+    assert "'restarted' has no effect in writing" in refusal(save, array="t", stream="d", batch="1", restarted="true")
 
 
 def test_names_of_delta_are_understood():

@@ -209,7 +209,9 @@ def test_what_is_wrong_with_a_stream_is_told_when_it_starts(drop: Drop):
     assert "'streem'" in str(spark_error(lambda: drop.run(streem="x")))
 
 
-def test_rows_of_older_releases_of_spark_are_written_alike(spark: SparkSession, drop: Drop, repo: Repository):
+def test_rows_of_older_releases_of_spark_are_written_alike(
+    spark: SparkSession, drop: Drop, repo: Repository, monkeypatch: pytest.MonkeyPatch
+):
     """Spark 4.0 hands streams over in rows only."""
     from datetime import datetime
 
@@ -223,6 +225,7 @@ def test_rows_of_older_releases_of_spark_are_written_alike(spark: SparkSession, 
     options = write_options(raw_options(named), stream=True)
     moments = [datetime(2026, 1, day, 12) for day in (1, 2, 3)]  # noqa: DTZ001 - as rows of Spark have them
 
+    monkeypatch.setattr("arraystore.spark.source.stream.query_of_task", lambda: "a query")
     writer = RowStreamWriter(prepare_write(options, schema, overwrite=False), schema)
     message = writer.write(Row("x", "v")(*pair) for pair in enumerate(moments))
     other = ArrayStoreDataSource(named).streamWriter(schema, overwrite=False)

@@ -230,17 +230,33 @@ def test_a_stream_that_begins_anew_under_its_old_id_is_an_error_and_not_a_loss(r
         is_written(session, "s", 6, run="q")
 
 
-@pytest.mark.parametrize(("noted", "asked"), [(None, None), ("q", None), (None, "q")])
-def test_where_nobody_knows_who_numbers_only_the_last_batch_may_come_again(
+def test_where_nobody_knows_who_numbers_only_the_last_batch_may_come_again(repo: Repository) -> None:
+    commit_batch(repo, 5)
+    session = repo.writable_session("main")
+    assert is_written(session, "s", 5)
+    assert not is_written(session, "s", 6)
+    with pytest.raises(StreamRestartedError):
+        is_written(session, "s", 4)
+
+
+@pytest.mark.parametrize(("noted", "asked"), [("q", None), (None, "q")])
+def test_a_number_of_a_known_run_and_one_of_an_unknown_run_never_pass_for_the_same_batch(
     repo: Repository, noted: str | None, asked: str | None
 ) -> None:
     commit_batch(repo, 5, run=noted)
     session = repo.writable_session("main")
-    assert is_written(session, "s", 5, run=asked)
+    for batch in (4, 5):
+        with pytest.raises(StreamRestartedError, match="restarted=True"):
+            is_written(session, "s", batch, run=asked)
     assert not is_written(session, "s", 6, run=asked)
-    with pytest.raises(StreamRestartedError):
-        is_written(session, "s", 4, run=asked)
-    assert not is_written(session, "s", 4, run=asked, restarted=True)
+
+
+@pytest.mark.parametrize("batch", [0, 5, 6])
+def test_the_first_batch_of_a_restarted_stream_is_written_whatever_its_number(repo: Repository, batch: int) -> None:
+    commit_batch(repo, 5)
+    session = repo.writable_session("main")
+    note_batch(session, "s", batch, run="q", restarted=True)
+    assert is_written(session, "s", batch, run="q", restarted=True)
 
 
 # -- bad input --------------------------------------------------------------------------------------------------

@@ -276,6 +276,19 @@ def test_a_stream_without_its_checkpoint_is_told_and_not_dropped(repo: Repositor
     assert values(repo)[:11] == [1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1]
 
 
+def test_a_restarted_stream_is_refused_unless_its_run_is_known(repo: Repository) -> None:
+    """Batch 2 may be the last one, which comes again after a crash, or another one of the new stream."""
+    exactly_once(repo, "s", 2, adding(2))
+    before = repo.lookup_branch("main")
+    for batch in (0, 2, 3):
+        with pytest.raises(InvalidInputError, match=r"restarted=True.*run="):
+            exactly_once(repo, "s", batch, adding(8), restarted=True)
+    assert repo.lookup_branch("main") == before
+    for _ in range(2):
+        exactly_once(repo, "s", 2, adding(8), run="after the checkpoint was deleted", restarted=True)
+    assert (values(repo)[2], values(repo)[8]) == (1, 1)
+
+
 def test_arguments_that_cannot_be_used_are_refused_before_anything_is_written(repo: Repository) -> None:
     def never(session: Session) -> None:
         raise AssertionError("written")

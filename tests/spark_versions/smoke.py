@@ -133,12 +133,19 @@ def test_another_thread_saves_when_the_session_is_activated(spark: SparkSession,
 def test_batches_of_a_stream_are_committed_once(spark: SparkSession, place: Path) -> None:
     repo = new_repository(place)
     cells(spark, 0, 12).coalesce(1).write.parquet(str(place / "rows"))
-    write = asp.batch_writer(repo, "v", dims=["t", "x"], value="v", stream_id="numbers")
-    for _ in range(2):
+
+    def stream(checkpoint: str) -> None:
+        write = asp.batch_writer(
+            repo, "v", dims=["t", "x"], value="v", stream_id="numbers", checkpoint=str(place / checkpoint)
+        )
         rows = spark.readStream.schema("t long, x long, v float").parquet(str(place / "rows"))
-        query = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(place / "checkpoint"))
+        query = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(place / checkpoint))
         query.trigger(availableNow=True).start().awaitTermination()
-        cells(spark, 12, 24).coalesce(1).write.mode("append").parquet(str(place / "rows"))
+
+    stream("checkpoint")
+    assert isinstance(error_of(lambda: stream("another")), ars.StreamRestartedError)  # both have a batch 0
+    cells(spark, 12, 24).coalesce(1).write.mode("append").parquet(str(place / "rows"))
+    stream("checkpoint")
     assert stored(repo) == NUMBERS.tolist()
     assert len(list(repo.ancestry(branch="main"))) == 4
 

@@ -35,7 +35,8 @@ _USES = (
     (_OF_WRITES, _BATCH | _WRITES),
     ("create append_dim chunks chunk_bytes units", _BATCH | _WRITES),
     ("replace_where", {WRITE}),
-    ("stream restarted", _WRITES),
+    ("stream", _WRITES),
+    ("restarted", {STREAM}),
     ("batch", {WRITE}),
     ("from to starting_version starting_snapshot max_snapshots_per_trigger", _FEED),
 )

@@ -22,6 +22,7 @@ from arraystore.spark.source.messages import handoff_in, outcomes_of, query_of
 from arraystore.spark.source.staged_write import StagedWrite
 from arraystore.spark.source.write import PreparedWrite, note_abort
 from arraystore.spark.streams.batches import Batch, commit_batch
+from arraystore.spark.streams.query_id import query_of_task
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -38,11 +39,7 @@ class ArrowStreamWriter(_Writer):  # type: ignore[misc]
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the rows of one task."""
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-        return self._prepared.run(iterator, query)
+        return self._prepared.run(iterator, query_of_task())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Commit a batch, unless it is committed already."""
@@ -52,16 +49,15 @@ class ArrowStreamWriter(_Writer):  # type: ignore[misc]
 
     def _commit(self, messages: list[WriterCommitMessage | None], number: int) -> None:
         options, query = self._prepared.options, query_of(messages)
-        stream = options.stream or query
-        if stream is None:
+        if query is None:
             raise InvalidInputError(
-                "Spark does not provide the id of the query, so this batch could be committed twice: name the stream "
-                "with option 'stream'"
+                "Spark does not provide the id of the query, without which batches of a new checkpoint pass for those "
+                "of the old one: use foreachBatch with arraystore.spark.batch_writer(checkpoint=...)"
             )
-        repo, batch = options.location.repository(), Batch(stream, number, query, options.restarted)
+        repo, batch = options.location.repository(), Batch(options.stream or query, number, query, options.restarted)
         session = handoff_in(messages, repo.context, options.branch).open()
         if batch.is_written(session):
-            _log.info("batch %d of stream %s is committed already", number, stream)
+            _log.info("batch %d of stream %s is committed already", number, batch.stream)
             return
         message, metadata = self._prepared.merge(session, outcomes_of(messages))
         if session.has_uncommitted_changes:

@@ -148,7 +148,7 @@ def _batch_of(options: WriteOptions) -> Batch | None:
     """Return the batch of a stream that a save of a DataFrame is."""
     if options.stream is None or options.batch is None:
         return None
-    return Batch(options.stream, options.batch, None, options.restarted)
+    return Batch(options.stream, options.batch)
 
 
 def commit_job(

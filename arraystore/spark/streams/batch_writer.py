@@ -18,14 +18,12 @@ from arraystore.spark.report import WriteReport
 from arraystore.spark.snapshots import open_repository
 from arraystore.spark.streams.batches import Batch, BatchCommit, OnCommit
 from arraystore.spark.streams.progress import stream_key
+from arraystore.spark.streams.query_id import query_of_checkpoint, query_of_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from arraystore.spark.writing.planning import DimensionColumnNames
-
-_QUERY = "sql.streaming.queryId"
-"""Local property in which Spark keeps the id of a streaming query; it stays the same over restarts."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,8 @@ class BatchWriter:
     """Group or array; see `write_dataframe`."""
     stream: str | None
     """Id of the stream; None for that of the query."""
+    checkpoint: str | None
+    """Checkpoint of the query, for its id where Spark does not provide it."""
     restarted: bool
     """Whether the stream may restart under its old id."""
     commit: BatchCommit
@@ -64,13 +64,20 @@ class BatchWriter:
         self._commit(spark).write_once(self.repo, self._batch(spark, batch_id), write)
 
     def _batch(self, spark: SparkSession, number: int) -> Batch:
-        context = classic_context(spark)
-        query = None if context is None else context.getLocalProperty(_QUERY)
+        query = query_of_thread()
+        if query is None and self.checkpoint is not None:
+            query = query_of_checkpoint(spark, self.checkpoint)
+        if query is None and classic_context(spark) is None:
+            raise InvalidInputError(
+                "Spark Connect does not provide the id of the streaming query, by which batches of a new checkpoint "
+                "are told from those of the old one: pass checkpoint= to batch_writer, the checkpointLocation of the "
+                "query"
+            )
         stream = self.stream or query
         if stream is None:
             raise InvalidInputError(
-                "Spark does not provide the id of the streaming query (Spark Connect never does): pass a stream_id "
-                "to batch_writer, a name that no other stream of the branch has"
+                "this is not a batch of a streaming query: pass a stream_id to batch_writer, a name that no other "
+                "stream of the branch has"
             )
         return Batch(stream, number, query, self.restarted)
 
@@ -92,6 +99,7 @@ def batch_writer(
     *,
     dims: DimensionColumnNames | None = None,
     stream_id: str | None = None,
+    checkpoint: str | None = None,
     branch: str = "main",
     message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
@@ -116,7 +124,10 @@ def batch_writer(
         Dimension columns; see `write_dataframe`.
     stream_id
         Name of the stream, which no other stream of the branch has.  By default it is the id that Spark gives to the
-        query and keeps in its checkpoint; needed under Spark Connect, which does not provide it.
+        query and keeps in its checkpoint.
+    checkpoint
+        The ``checkpointLocation`` of the query.  Needed under Spark Connect, which does not provide the id of the
+        query; it is read from there.
     branch
         Where to commit.
     message, metadata
@@ -158,4 +169,4 @@ def batch_writer(
     opened = open_repository(repo)
     opened.lookup_branch(branch)
     commit = BatchCommit(branch, message, dict(metadata or {}), rebase_with or ConflictDetector(), on_commit)
-    return BatchWriter(opened, path, stream_id, restarted, commit, {"dims": dims, **options})
+    return BatchWriter(opened, path, stream_id, checkpoint, restarted, commit, {"dims": dims, **options})

@@ -11,9 +11,10 @@ from typing import Any
 from arraystore._commit.solvers import ConflictDetector, ConflictSolver, check_solver
 from arraystore._repository.repository import Repository
 from arraystore._session.session import Session
-from arraystore.errors import ConflictError, SessionExpiredError, SessionStateError, StorageError
+from arraystore.errors import ConflictError, InvalidInputError, SessionExpiredError, SessionStateError, StorageError
 from arraystore.spark.snapshots import open_repository
 from arraystore.spark.streams.progress import is_written, note_batch
+from arraystore.spark.streams.query_id import query_of_thread
 
 OnCommit = Callable[[Any, str], None]
 """Called after a commit with what the write returned and the id of the snapshot."""
@@ -36,6 +37,14 @@ class Batch:
     """Id of the run that numbers the batches (Spark: of the query); None if it is unknown."""
     restarted: bool = False
     """Whether the batches of a stream that restarts under its old id are to be written."""
+
+    def __post_init__(self) -> None:
+        if self.restarted and self.run is None:
+            raise InvalidInputError(
+                f"restarted=True needs the run that numbers the batches of stream {self.stream!r}: otherwise a batch "
+                "that comes again after a crash cannot be told from another one with its number. Pass run=, an id that "
+                "changes whenever the numbers begin anew, or choose a new stream_id"
+            )
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -162,9 +171,10 @@ def exactly_once(
         Resolves conflicts with concurrent commits. By default the batch is written again, after them.
     run
         Id of the run that numbers the batches. A batch of another run under the same stream is an error, as its number
-        is not comparable.
+        is not comparable. In a function for ``foreachBatch`` it is the id of the query by default, which Spark Connect
+        does not provide. Where no run is known, a batch with the number of the last one is the last one.
     restarted
-        Whether such a batch is written on top of the existing data instead.
+        Whether a batch of another run is written on top of the existing data instead. It needs `run`.
     on_commit
         Called with what `write` returned and the id of the snapshot.
 
@@ -177,10 +187,13 @@ def exactly_once(
     ------
     StreamRestartedError
         If the stream restarts under its old id.
+    InvalidInputError
+        If an argument cannot be used, or if `restarted` is passed and no run is known.
     RebaseFailedError
         If concurrent commits keep changing the same chunks.
     SessionStateError
         If `write` has committed the session.
     """
     commit = BatchCommit(branch, message, metadata or {}, rebase_with or ConflictDetector(), on_commit)
-    return commit.write_once(open_repository(repo), Batch(stream_id, batch_id, run, restarted), write)
+    batch = Batch(stream_id, batch_id, query_of_thread() if run is None else run, restarted)
+    return commit.write_once(open_repository(repo), batch, write)

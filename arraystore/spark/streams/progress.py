@@ -68,23 +68,28 @@ def last_batch(session: Session, stream_id: str) -> int | None:
 def is_written(
     session: Session, stream_id: str, batch_id: int, *, run: str | None = None, restarted: bool = False
 ) -> bool:
-    """Return whether a session already holds a batch; raise `StreamRestartedError` if its number is not comparable."""
+    """Return whether a session already holds a batch; raise `StreamRestartedError` if its number is not comparable.
+
+    Only numbers of one run are. Where neither run is known, the last batch is the only one that a stream repeats.
+    """
     _check_batch(batch_id)
     last = progress_of(session, stream_id)
     if last is None:
         return False
-    comparable = run is not None and last.run is not None
-    anew = run != last.run if comparable else batch_id < last.batch
-    if not anew:
+    if run == last.run and (run is not None or batch_id >= last.batch):
         return batch_id <= last.batch
-    if restarted:
+    if run != last.run and (restarted or (None in (run, last.run) and batch_id > last.batch)):
         return False
-    numbered = f"by {run!r}, not by {last.run!r} as before" if comparable else "anew, as it seems"
     raise StreamRestartedError(
-        f"stream {stream_id!r} has written its batches up to {last.batch}, and batch {batch_id} is numbered {numbered}"
-        ": its checkpoint was deleted or replaced. Nothing was committed. Choose a new stream_id, go back to the "
-        "old checkpoint, or pass restarted=True to write the new batches on top of the existing data"
+        f"stream {stream_id!r} has written its batches up to {last.batch}, numbered by {_named(last.run)}, and batch "
+        f"{batch_id} is numbered by {_named(run)}: its checkpoint was deleted or replaced, or it is written in another "
+        "way than before. Nothing was committed. Choose a new stream_id, go back to the old checkpoint, or pass "
+        "restarted=True to write the batch on top of the existing data"
     )
+
+
+def _named(run: str | None) -> str:
+    return "an unknown run" if run is None else f"run {run!r}"
 
 
 def note_batch(
