@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from arraystore._chunks.statistics_objects import load_statistics
 from arraystore._commit.solvers import ConflictDetector
 from arraystore._context.context import Context
 from arraystore._format.ids import id_to_text
+from arraystore._format.layer import Layer
 from arraystore._format.record import decode_note
 from arraystore._history.pinning import announce
 from arraystore._history.three_way_merge import Transplant, transplant
@@ -36,6 +38,11 @@ class _Change:
     branch: str
     message: str
     metadata: Mapping[str, str]
+
+    def new_layers(self) -> list[Layer]:
+        """Return the layers that the second snapshot added: what they know of a chunk is bound to its bytes."""
+        known = {layer.id for node in self.base.nodes.values() for layer in node.layers}
+        return [layer for node in self.ours.nodes.values() for layer in node.layers if layer.id not in known]
 
 
 async def revert(
@@ -93,6 +100,8 @@ async def _commit_once(context: Context, change: _Change, default_metadata: Mapp
     changes = session.hierarchy.writable()
     if merged.borrows:
         changes.borrowed.append(await announce(context, change.ours))
+        if changes.packs.settings.statistics:
+            changes.packs.adopt_statistics(await load_statistics(context.storage, change.new_layers()))
     merged.put_into(changes)
     return await session.commit_async(change.message, dict(change.metadata), rebase_with=ConflictDetector())
 

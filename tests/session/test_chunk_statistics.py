@@ -407,6 +407,25 @@ def test_a_clone_has_the_statistics() -> None:
     assert check(Repository.open(target).readonly_session("main"), "a") == 4
 
 
+def test_a_snapshot_that_is_repeated_on_another_branch_takes_its_statistics_along() -> None:
+    repo = repository()
+    session = repo.writable_session("main")
+    add(session, "a", (8,), (1,), "f4")[:4] = np.arange(4)
+    first = session.commit("a")
+    repo.create_branch("work", first)
+    session = repo.writable_session("work")
+    session.write("a", slice(2, 6), np.arange(2.0, 6.0))
+    add(session, "b", (4,), (1,), "i4")[:] = np.arange(1, 5)
+    picked = session.commit("b")
+    session = repo.writable_session("main")
+    session.write("a", slice(7, 8), 7.0)
+    session.commit("another")
+    repo.cherry_pick(picked, branch="main")
+    session = repo.readonly_session("main")
+    assert (check(session, "a"), check(session, "b")) == (6, 4)  # the first chunk of "a" is all fill value
+    assert repo.verify(level="chunks").ok
+
+
 @pytest.mark.parametrize("damage", [b"", b"rubbish", None])
 def test_damaged_and_missing_statistics_are_as_good_as_none(damage: bytes | None) -> None:
     storage, repo = filled()

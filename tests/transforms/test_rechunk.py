@@ -11,6 +11,7 @@ import zarr
 
 from arraystore import ConflictDetector, Repository, RepositoryConfig, VirtualChunkSpec, in_memory_storage
 from arraystore._runtime import run as run_async
+from arraystore._session.measured_chunks import measured_chunks
 from arraystore.errors import ConflictError, InvalidInputError, NodeNotFoundError, RebaseFailedError, RefNotFoundError
 from arraystore.transforms import ThreadsEngine, plan_rechunk, rechunk
 from arraystore.transforms.rechunking import run
@@ -88,6 +89,25 @@ def test_maps_become_series_in_one_commit_that_keeps_everything_else(maps: Repos
     assert told[-1] == (report.boxes, report.boxes)
     assert told == sorted(told)
     assert report.nbytes == 2 * values().nbytes
+
+
+@pytest.mark.usefixtures("small_costs")
+@pytest.mark.parametrize("target", ["maps", "series"])
+def test_the_result_has_the_statistics_of_its_chunks_where_the_repository_keeps_them(target: str) -> None:
+    config = RepositoryConfig(inline_chunk_threshold_bytes=0, chunk_statistics=True)
+    repo = Repository.create(in_memory_storage(), config)
+    session = repo.writable_session("main")
+    put(session, "maps", values(), (1, 14, 9), DIMS)
+    session.commit("maps")
+    arguments: dict[str, Any] = {"memory": 8000, "batch_bytes": 1, "engine": ThreadsEngine(2)}
+    report = rechunk(repo, "maps", (23, 2, 3), target=target, **arguments)
+    _, references, known = measured_chunks(repo.readonly_session("main"), target)
+    assert report.plan.intermediate is not None
+    assert known is not None
+    rows = known.rows_of(references)
+    assert len(rows) == 21
+    corners = [values()[:, 2 * y : 2 * y + 2, 3 * x : 3 * x + 3] for _, y, x in references.coords.tolist()]
+    assert known.greatest[rows].tolist() == [each.max() for each in corners]
 
 
 @pytest.mark.usefixtures("small_costs")
