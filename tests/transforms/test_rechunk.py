@@ -391,6 +391,22 @@ def test_it_is_resumed_with_the_plan_and_the_snapshot_that_it_began_with(
     assert np.array_equal(opened(maps, "series")[...], values())
 
 
+@pytest.mark.usefixtures("small_costs")
+def test_it_is_resumed_only_with_the_memory_that_its_boxes_need(maps: Repository) -> None:
+    job: dict[str, Any] = {"target": "series", "batch_bytes": 1}
+    with pytest.raises(StopsError):
+        rechunk(maps, "g/maps", (23, 2, 3), engine=Stops(1, after=False), **job)
+    before = {branch: maps.lookup_branch(branch) for branch in maps.list_branches()}
+    plan = plan_rechunk(maps, "g/maps", (23, 2, 3), engine=Stops(1, after=False))
+    needed = max(stage.memory for stage in plan.stages)
+    text = rf"memory={needed - 1} .*{needed} bytes.*memory={needed} .*restart=True"
+    with pytest.raises(InvalidInputError, match=text):
+        rechunk(maps, "g/maps", (23, 2, 3), memory=needed - 1, **job)
+    assert {branch: maps.lookup_branch(branch) for branch in maps.list_branches()} == before
+    assert rechunk(maps, "g/maps", (23, 2, 3), memory=needed, **job).resumed
+    assert np.array_equal(opened(maps, "series")[...], values())
+
+
 def test_a_restart_begins_anew(maps: Repository) -> None:
     with pytest.raises(StopsError):
         rechunk(maps, "g/maps", 5, engine=Stops(1, after=False))

@@ -152,7 +152,8 @@ def rechunk(
     shards
         Sides of shards, which hold whole chunks; without shards by default.
     memory
-        Bytes of values that a task may hold.
+        Bytes of values that a task may hold. An interrupted call is resumed with the boxes that it began with, if they
+        keep to this limit.
     overwrite
         Whether a node at `target` is replaced.
     message
@@ -173,7 +174,8 @@ def rechunk(
     NodeNotFoundError, RefNotFoundError
         If there is no such array or branch.
     InvalidInputError
-        If chunks or memory are not possible, or there is a node at `target`.
+        If chunks or memory are not possible, there is a node at `target`, or an interrupted call that would be resumed
+        needs more memory.
     RebaseFailedError
         If others changed the array that is replaced, or created a node at `target`, meanwhile.
     ConflictError, RefNotFoundError
@@ -190,7 +192,7 @@ def rechunk(
     sides = resolve_chunks(array, chunks)
     unit = resolve_shards(array, sides, shards)
     job = RechunkJob(branch, array.path, (target or path).strip("/"), sides, unit, overwrite)
-    saved = None if restart else _resumable(repo, job)
+    saved = None if restart else _resumable(repo, job, memory)
     plan = _plan(array, unit or sides, memory, _parallel(runner))
     fresh = JobProgress(session.snapshot_id, memory, _parallel(runner), plan.digest)
     if saved is None:
@@ -205,20 +207,32 @@ def rechunk(
     return run.report(snapshot, resumed=saved is not None, seconds=time.perf_counter() - began)
 
 
-def _resumable(repo: Repository, job: RechunkJob) -> JobProgress | None:
+def _resumable(repo: Repository, job: RechunkJob, memory: int) -> JobProgress | None:
     """Return the progress of an interrupted call, None if there is none, or none that is of use any more."""
     saved = find_progress(repo, job)
     if saved is None:
         return None
     array = describe_array(repo.readonly_session(snapshot_id=saved.base), job.path)
-    if _plan(array, job.shards or job.chunks, saved.memory, saved.parallel).digest != saved.plan:
+    plan = _plan(array, job.shards or job.chunks, saved.memory, saved.parallel)
+    if plan.digest != saved.plan:
         return None  # of another release, which cuts other boxes
     tip = repo.lookup_branch(job.work_branch)
     result = find_result(repo, job, saved.base, tip)
     if result is None or not is_outdated(repo, job, saved.base, result):
+        _check_memory(plan.stages[saved.stage :], job, memory)
         return saved
     repo.delete_branch(job.work_branch, from_snapshot_id=tip)
     return None
+
+
+def _check_memory(stages: Sequence[Stage], job: RechunkJob, memory: int) -> None:
+    """Check that what is left of an interrupted call, whose boxes are cut already, keeps to a limit."""
+    held = max((stage.memory for stage in stages), default=0)
+    if held > memory:
+        raise InvalidInputError(
+            f"memory={memory} is less than tasks of the interrupted rechunking of {job.path!r} hold, {held} bytes: its "
+            f"boxes were cut for another limit. Pass memory={held} or more to resume it, or restart=True to begin anew"
+        )
 
 
 def _check_bytes(name: str, count: object) -> None:
