@@ -38,7 +38,7 @@ proof: $(VENV)/.with-dev ## Search on with fresh seeds, for MINUTES
 	@$(BIN)/python -m tests.proof --minutes $(MINUTES)
 
 spark-versions: $(VENV)/.created java ## Run what is promised of Spark on PySpark 4.0, 4.1, 4.2 and 4.3
-	@$(BIN)/python tools/run_spark_versions.py
+	@$(BIN)/python tools/run_spark_versions.py $(LINES)
 
 bench: $(VENV)/.with-bench ## Measure users' work against the peers and renew docs/performance.md
 	$(BIN)/python -m benchmarks.speed $(BENCH_ARGS)

@@ -149,7 +149,7 @@ _HOW_TO_GET_MINIO = "put `minio` on PATH, name it in ARRAYSTORE_MINIO, or build 
 def _load_hypothesis_profile(config: pytest.Config) -> None:
     """Choose `ci`, the same few examples in each run, unless --long or HYPOTHESIS_PROFILE asks for another."""
     common = {"deadline": None, "print_blob": True, "database": None}
-    hypothesis.settings.register_profile("ci", derandomize=True, max_examples=50, **common)
+    hypothesis.settings.register_profile("ci", derandomize=True, max_examples=35, **common)
     hypothesis.settings.register_profile("long", max_examples=2000, **common)
     default = "long" if config.getoption("--long") else "ci"
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default))

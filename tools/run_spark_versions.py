@@ -5,8 +5,8 @@
 Each line gets an environment of its own in .venv-spark/, into which pip installs a wheel of this checkout with its
 extra ``spark`` from nothing, and keeps it for the next time; the line of which this Python has the release already
 uses that. Then tests/spark_versions/run.py runs there, classic and over Spark Connect: the smoke suite, and each page
-about Spark on one line, in one of the two modes; with ``--blocks`` every page on each line in both modes. Two lines
-run at a time. The exit status is 1 if anything failed, has no Python or could not be installed.
+about Spark on one of the lines that run, in one of the two modes; with ``--blocks`` every page on each line in both
+modes. Two lines run at a time. The exit status is 1 if anything failed, has no Python or could not be installed.
 """
 
 from __future__ import annotations
@@ -69,20 +69,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="arraystore-wheel-") as directory:
         wheel = build_wheel(Path(directory))
         with ThreadPoolExecutor(2) as pool:
-            results = list(pool.map(lambda line: report(line, wheel, every_page=options.blocks), lines))
+            shares = ["all" if options.blocks else f"{number}/{len(lines)}" for number in range(len(lines))]
+            results = list(pool.map(lambda line, share: report(line, wheel, share), lines, shares))
     failed = [line.name for line, well in zip(lines, results, strict=True) if not well]
     if failed:
         print(f"FAILED on PySpark {', '.join(failed)}; see above", flush=True)
     return 1 if failed else 0
 
 
-def report(line: Line, wheel: Path, *, every_page: bool) -> bool:
-    """Run a line and print how it went; return whether all is well."""
+def report(line: Line, wheel: Path, share: str) -> bool:
+    """Run a line with its share of the pages and print how it went; return whether all is well."""
     began = time.perf_counter()
     try:
         python = environment(line, wheel)
         ready = time.perf_counter()
-        share = "all" if every_page else f"{LINES.index(line)}/{len(LINES)}"
         said = run(python, SUITE, share, cwd=PLACE)
     except StepError as error:
         print(f"===== PySpark {line.release}: FAILED\n{error}", flush=True)

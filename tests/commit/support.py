@@ -221,6 +221,14 @@ def objects(storage: Storage, prefix: str = "") -> list[ObjectInfo]:
     return run_alone(run())
 
 
+def copy_of(storage: Storage) -> Storage:
+    """Return a storage in memory with the same objects."""
+    copy = in_memory_storage()
+    for key in keys(storage):
+        copy.put_sync(key, bytes(storage.get_sync(key)))
+    return copy
+
+
 def size_of(storage: Storage) -> int:
     """Return the bytes of all objects."""
     return sum(info.size for info in objects(storage))

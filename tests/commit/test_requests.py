@@ -16,6 +16,7 @@ from tests.commit.long_history import GROUP, ten_thousand_commits
 from tests.commit.support import (
     DistantStorage,
     commit_number,
+    copy_of,
     create_repository,
     number,
     paths,
@@ -269,7 +270,7 @@ def test_listing_the_newest_snapshots_reads_no_page_of_old_ones() -> None:
 
 @pytest.mark.xdist_group(GROUP)
 def test_after_ten_thousand_commits_everything_costs_what_it_did_after_a_hundred() -> None:
-    storage = CountingStorage(ten_thousand_commits())
+    storage = CountingStorage(copy_of(ten_thousand_commits()))
     counting, distant = _seen_from_afar(storage)
     cold = Repository.open(counting)
     session = cold.writable_session("main")

@@ -9,7 +9,7 @@ from tests.fuzz.hostile_worlds import KINDS, kind_of, world
 
 SEEDS = (1, 2)
 """So that two processes share the slice, which is the longest test of all."""
-SLICE = 12
+SLICE = 7
 
 
 @pytest.mark.timeout(24 * 3600)

@@ -27,7 +27,7 @@ from arraystore._format.lifecycle import Deleted
 from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage
-from tests.commit.support import entries, keys
+from tests.commit.support import copy_of, entries
 from tests.history.worlds import commit, put, world
 from tests.maintenance.model import now
 from tests.maintenance.worlds import Meanwhile
@@ -50,13 +50,6 @@ def _with_old_branch() -> tuple[Storage, list[str], datetime]:
     moment = now()
     commit(repository, put("g/b", 0, 1))
     return storage, own, moment
-
-
-def _copy(storage: Storage) -> Storage:
-    copy = in_memory_storage()
-    for key in keys(storage):
-        copy.put_sync(key, bytes(storage.get_sync(key)))
-    return copy
 
 
 def _values(repository: Repository, branch: str) -> list[int]:
@@ -125,7 +118,7 @@ def test_an_expirer_that_dies_at_any_write_leaves_a_branch_that_is_there_or_is_n
     seen = set()
     for when in ("before", "after"):
         for first in range(1, 30):
-            storage = _copy(original)
+            storage = copy_of(original)
             faulty = FaultyStorage(
                 storage,
                 [

@@ -281,7 +281,7 @@ def test_no_history_of_writes_and_maintenance_leaves_a_stale_row(raw: bool, step
 
 
 @pytest.mark.thorough
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(st.booleans(), STEPS)
 def test_no_long_search_finds_a_stale_row(raw: bool, steps: list[tuple[str, int]]) -> None:
     play_steps(raw, steps)

@@ -54,7 +54,7 @@ def examine(machine: Any, storage: Storage, long_run: bool) -> None:
     """Run a machine; in a default run S3 gets fewer examples, since each step is many requests."""
     settings = hypothesis.settings(
         suppress_health_check=list(hypothesis.HealthCheck),
-        max_examples=200 if long_run else 4 if isinstance(storage, ObstoreStorage) else 15,
+        max_examples=200 if long_run else 4 if isinstance(storage, ObstoreStorage) else 8,
         stateful_step_count=40,
         deadline=None,
     )

@@ -17,7 +17,7 @@ from arraystore._environment import ENVIRONMENT, Environment
 from arraystore._format.ids import IdSource
 from arraystore.errors import StorageError
 from arraystore.storage import Storage
-from tests.commit.support import keys
+from tests.commit.support import copy_of, keys
 from tests.history.worlds import commit, put, world
 from tests.maintenance.collection.test_collection import _Mortal
 from tests.maintenance.model import now
@@ -61,13 +61,6 @@ def _values(repository: Repository) -> list[int]:
     return [int(each) for each in np.asarray(zarr.open_array(session.store, path="g/a", mode="r")[...])]
 
 
-def _copy(storage: Storage) -> Storage:
-    copy = in_memory_storage()
-    for key in keys(storage):
-        copy.put_sync(key, bytes(storage.get_sync(key)))
-    return copy
-
-
 def _expired_by_a_clock_ahead() -> Storage:
     """Make a repository whose expiries left checkpoints with ids of tomorrow."""
     storage = in_memory_storage()
@@ -83,13 +76,13 @@ def _expired_by_a_clock_ahead() -> Storage:
 @pytest.mark.parametrize("lost", [False, True], ids=["before", "after"])
 def test_a_collection_by_a_slow_clock_completes_one_by_a_fast_clock_that_died(lost: bool) -> None:
     original = _expired_by_a_clock_ahead()
-    whole = _copy(original)
+    whole = copy_of(original)
     with _clock(DAY):
         Repository.open(whole).garbage_collect(_now(DAY), full=True)
     expected = {kind: set(keys(whole, kind)) for kind in ("chunks/", "manifests/", "snapshots/", "transactions/")}
     died = 0
     for lives in range(60):
-        storage = _copy(original)
+        storage = copy_of(original)
         mortal = _Mortal(storage, lives, lost=lost)
         with _clock(DAY):
             try:

@@ -24,7 +24,7 @@ from arraystore.errors import InvalidInputError, StorageError
 from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage
-from tests.commit.support import DistantStorage, commit_rows, create_repository, keys, objects
+from tests.commit.support import DistantStorage, commit_rows, copy_of, create_repository, keys
 from tests.maintenance.model import CONFIG, now
 
 NO_GRACE = timedelta(0)
@@ -94,13 +94,6 @@ def _check(storage: Storage, kept: dict[str, list[float]]) -> None:
     assert _values(repository.readonly_session(tag="kept")) == next(iter(kept.values()))
 
 
-def _copy(storage: Storage) -> Storage:
-    copy = in_memory_storage()
-    for info in objects(storage):
-        copy.put_sync(info.key, bytes(storage.get_sync(info.key)))
-    return copy
-
-
 def test_a_collection_leaves_what_is_kept_and_nothing_else() -> None:
     storage, kept = _with_garbage()
     before = set(keys(storage, "chunks/"))
@@ -166,11 +159,11 @@ class _Mortal(WrapperStorage):
 def test_a_collection_that_dies_at_any_request_is_completed_by_the_next(lost: bool) -> None:
     original, kept = _with_garbage()
     cut_off = now()
-    whole = _copy(original)
+    whole = copy_of(original)
     Repository.open(whole).garbage_collect(cut_off, full=True, record_grace=NO_GRACE, nobody_writes=True)
     expected, died = set(keys(whole, "chunks/")), 0
     for lives in range(100):
-        storage = _copy(original)
+        storage = copy_of(original)
         mortal = _Mortal(storage, lives, lost=lost)
         try:
             Repository.open(mortal).garbage_collect(cut_off, record_grace=NO_GRACE, nobody_writes=True)

@@ -343,7 +343,7 @@ MUTATIONS = (
         settings=_slow_all_around,
         tuned=_announcing,
         spoiled=_listed_late,
-        runs=(("lifecycle", 13),),
+        runs=(("lifecycle", 53),),
         breaks="retention",
     ),
     Mutation(
