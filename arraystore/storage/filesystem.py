@@ -328,7 +328,7 @@ class FsspecStorage(Storage):
             await asyncio.sleep(delay)
 
     async def _read_back(self, key: str) -> BytesLike | None:
-        """Read an object that may exist; a denial is none of the write, which may have succeeded."""
+        """Read an object that may exist; a denial says nothing of the write, which may have succeeded."""
         try:
             return await self.get(key)
         except ObjectNotFoundError:

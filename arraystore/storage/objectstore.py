@@ -469,7 +469,7 @@ class _RetryState:
 
 
 async def _read_back(client: BucketClient, path: str) -> memoryview:
-    """Read an object that was reported to exist; a denial is none of the write, which may have succeeded."""
+    """Read an object that was reported to exist; a denial says nothing of the write, which may have succeeded."""
     try:
         result = await client.module.get_async(client.store, path)
         return memoryview(await result.bytes_async())
