@@ -50,9 +50,10 @@ def check_decodings(table: PayloadTable, nodes: Sequence[Node]) -> None:
 
 
 def find_cuts(changes: ChangeSet, table: PayloadTable) -> list[tuple[Node, tuple[int, ...]]]:
-    """Return arrays that forks have made smaller in between, each with the grid that was left; raises `FormatError`."""
-    cuts = {array.node: array.cut for fork in table.forks for array in fork.arrays if array.cut is not None}
-    found = [(node, cuts[node.id]) for node in changes.all_nodes() if node.id in cuts] if cuts else []
+    """Return an array and the grid that was left for each fork that made it smaller; raises `FormatError`."""
+    cut_off = [(array.node, array.cut) for fork in table.forks for array in fork.arrays if array.cut is not None]
+    nodes = {node.id: node for node in changes.all_nodes()} if cut_off else {}
+    found = [(nodes[identifier], cut) for identifier, cut in cut_off if identifier in nodes]
     for node, cut in found:
         if node.kind != NodeKind.ARRAY or len(cut) != len(grid_of(node)):
             raise FormatError(PAYLOAD, f"{node.path!r} was not cut off along its dimensions")

@@ -230,6 +230,26 @@ def test_what_a_fork_cuts_off_in_between_collides_with_what_others_commit_there(
     assert conflict.conflicted_chunks.tolist() == [[12]]
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_any_of_several_forks_cuts_off_collides_with_what_others_commit_there(first: int) -> None:
+    repository = ars.Repository.create(ars.in_memory_storage())
+    session = repository.writable_session("main")
+    zarr.create_array(session.store, name="v", shape=(10,), chunks=(1,), dtype="i8", fill_value=-1)[:5] = 1
+    session.commit("half of it")
+    session, theirs = repository.writable_session("main"), repository.writable_session("main")
+    forks = [session.fork(), session.fork()]
+    for fork, left in zip(forks, (5, 8), strict=True):
+        array = zarr.open_array(fork.store, path="v", mode="r+")
+        array.resize((left,))
+        array.resize((10,))
+        array[0] = left
+    session.merge(forks[first], forks[1 - first], on_overlap="last")
+    zarr.open_array(theirs.store, path="v", mode="r+")[6] = 6
+    theirs.commit("where one of them has cut the array off")
+    with pytest.raises(ars.RebaseFailedError):
+        session.commit("cut off", rebase_with=ars.ConflictDetector())
+
+
 def test_what_a_fork_cuts_off_in_between_is_gone_and_what_was_written_since_stays() -> None:
     repo = counted(in_memory_storage())[0]
     session = repo.writable_session("main")
