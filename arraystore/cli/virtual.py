@@ -32,6 +32,13 @@ Container = Annotated[
         help="URL prefix that is saved as the container of the files; their common directory by default.",
     ),
 ]
+Compare = Annotated[
+    bool,
+    typer.Option(
+        "--compare/--no-compare",
+        help="Read variables without the dimension from each file, and refuse files in which they differ.",
+    ),
+]
 Anonymous = Annotated[bool, typer.Option("--anonymous", help="The container is read without credentials.")]
 Region = Annotated[str | None, typer.Option("--region", metavar="NAME", help="Region of the container, for S3.")]
 Endpoint = Annotated[
@@ -51,7 +58,9 @@ def virtualize(
     append_dim: AppendDim = None,
     skip: Skip = None,
     source_group: SourceGroup = None,
+    compare: Compare = True,
     container: Container = None,
+    authorize: Authorize = None,
     region: Region = None,
     endpoint_url: Endpoint = None,
     allow_http: AllowHttp = False,
@@ -81,8 +90,9 @@ def virtualize(
     with progress_bar("Opening") as progress:
         report = refer(
             files, open_storage(repo), group=group, branch=branch, concat_dim=concat_dim, append_dim=append_dim,
-            container=place, source_group=source_group, skip=skip or (), message=message, dry_run=dry_run,
-            engine=open_engine(engine, master), progress=progress,
+            container=place, source_group=source_group, skip=skip or (), compare=compare, message=message,
+            access=dict.fromkeys(authorize or ()), dry_run=dry_run, engine=open_engine(engine, master),
+            progress=progress,
         )  # fmt: skip
     added = f" Saved the container {', '.join(report.containers)}." if report.containers else ""
     text = f"Referred to {count_text(report.files, 'file')} in snapshot {report.snapshot_id}.{added}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.chunk_key_encodings import DefaultChunkKeyEncoding
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
@@ -70,9 +70,14 @@ def write_array(
     _write_chunks(session, path, array, first, checksum, validate)
 
 
-def _write_metadata(session: AnySession, path: str, metadata: ArrayV3Metadata) -> None:
+def metadata_documents(metadata: ArrayV3Metadata) -> dict[str, Buffer]:
+    """Return the documents of an array, by name, whose chunks have keys of Zarr's default form."""
     plain = replace(metadata, chunk_key_encoding=DefaultChunkKeyEncoding(separator="/"))
-    for name, document in plain.to_buffer_dict(default_buffer_prototype()).items():
+    return plain.to_buffer_dict(default_buffer_prototype())
+
+
+def _write_metadata(session: AnySession, path: str, metadata: ArrayV3Metadata) -> None:
+    for name, document in metadata_documents(metadata).items():
         session.store.set_sync(join(path, name), document)
 
 

@@ -15,9 +15,10 @@ from virtualizarr.manifests import ManifestArray
 from arraystore._chunks.virtual_checksums import FROM_SOURCE
 from arraystore._session.hierarchy import join
 from arraystore._session.session import Session
-from arraystore.errors import AlreadyExistsError, InvalidInputError
+from arraystore.errors import AlreadyExistsError, InvalidInputError, VirtualReferenceError
 from arraystore.virtual.arrays import AnySession, Checksums, VirtualArray, write_array
 from arraystore.virtual.errors import VirtualizeError
+from arraystore.virtual.fixed_variables import check_stored
 from arraystore.virtual.joining import check_labels, plain_attribute
 from arraystore.xarray import to_arraystore
 
@@ -36,6 +37,7 @@ def write_virtual_dataset(
     append_dim: str | None = None,
     checksum: Checksums = FROM_SOURCE,
     validate_containers: bool = True,
+    compare: bool = True,
 ) -> None:
     """Write a virtual dataset of VirtualiZarr, or a tree of them, into a session; nothing is committed.
 
@@ -51,19 +53,22 @@ def write_virtual_dataset(
         Path of the group; the root by default.
     append_dim
         Dimension along which variables that exist grow, at the end of the branch at the time of the commit.  Variables
-        of references without this dimension stay as they are.
+        that exist and lack this dimension stay as they are, and must have the same values.
     checksum
         State that the files must have whenever they are read, as for `ArrayStore.set_virtual_ref`; by default their
         present state, which one request for each file looks up.
     validate_containers
         Whether all files must be in a container of the repository.
+    compare
+        Whether variables of references that stay as they are are read from the files, and compared with what is there;
+        False trusts that they are equal.
 
     Raises
     ------
     AlreadyExistsError
         If a variable exists and `append_dim` is not passed.
     VirtualizeError
-        If a variable does not fit the one to which it is to be appended.
+        If a variable does not fit the one to which it is to be appended, or has other values than one that stays.
     VirtualReferenceError
         If a file is in no container, or its state cannot be looked up.
     """
@@ -90,6 +95,8 @@ def write_virtual_dataset(
     appends = append_dim is not None and session.hierarchy.node(path) is not None
     if append_dim is None:
         _check_absent(session, path, vds)
+    if append_dim is not None and appends:
+        _check_kept(session, path, vds, append_dim, compare)
     _write_loadable(vds, virtual, session, path, append_dim if appends else None)
     with session.appending(append_dim) if append_dim is not None and appends else nullcontext():
         for name, variable in virtual.items():
@@ -101,21 +108,34 @@ def write_virtual_dataset(
 
 def _write_loadable(vds: xr.Dataset, virtual: _Variables, session: Session, path: str, append_dim: str | None) -> None:
     loadable = xr.Dataset({name: each for name, each in vds.variables.items() if name not in virtual})
-    if append_dim is not None:
-        _check_kept(session, path, loadable, append_dim)
     if append_dim is not None and append_dim not in loadable.dims:
         append_dim, loadable = None, loadable.drop_vars([n for n in loadable.variables if _exists(session, path, n)])
     if loadable.variables:
         to_arraystore(loadable, session, group=path, mode="a", append_dim=append_dim)
 
 
-def _check_kept(session: Session, path: str, loadable: xr.Dataset, append_dim: str) -> None:
+def _check_kept(session: Session, path: str, vds: xr.Dataset, append_dim: str, compare: bool) -> None:
     """Check what does not grow against what is there."""
-    names = [n for n, v in loadable.variables.items() if append_dim not in v.dims and _exists(session, path, n)]
-    if names:
-        there = xr.open_dataset(session, engine="arraystore", group=path or None)  # type: ignore[arg-type]
-        for name in names:
-            check_labels(f"variable {name!r}", loadable.variables[name], f"group {'/' + path!r}", there.variables[name])
+    names = [n for n, v in vds.variables.items() if append_dim not in v.dims and _exists(session, path, n)]
+    if not names:
+        return
+    group, owner = path or None, f"group {'/' + path!r}"
+    there = xr.open_dataset(session, engine="arraystore", group=group)  # type: ignore[arg-type]
+    for name in names:
+        variable = vds.variables[name]
+        if not isinstance(variable.data, ManifestArray):
+            check_labels(f"variable {name!r}", variable, owner, there.variables[name])
+        elif compare:
+            stored = zarr.open_array(session.store, path=join(path, str(name)), mode="r")
+            try:
+                check_stored(str(name), owner, virtual_array(variable), stored, session.context.containers)
+            except VirtualReferenceError as error:
+                error.add_note(
+                    f"Variable {name!r} does not grow along {append_dim!r}, and is compared with that of {owner}: "
+                    "authorise both places (access={prefix: None}, --authorize PREFIX), or trust that it is the same "
+                    "(compare=False, --no-compare)."
+                )
+                raise
 
 
 def _check_absent(session: AnySession, path: str, vds: xr.Dataset) -> None:
@@ -136,10 +156,11 @@ def _write_variable(
 ) -> None:
     if append_dim is not None and append_dim not in variable.dims and session.hierarchy.node(path) is not None:
         return
-    write_array(session, path, _virtual_array(variable), append_dim, checksum=checksum, validate=validate)
+    write_array(session, path, virtual_array(variable), append_dim, checksum=checksum, validate=validate)
 
 
-def _virtual_array(variable: xr.Variable) -> VirtualArray:
+def virtual_array(variable: xr.Variable) -> VirtualArray:
+    """Return a variable of references as an array of them."""
     data: Any = variable.data
     manifest = data.manifest
     attributes = dict(variable.attrs) | {key: variable.encoding[key] for key in _ENCODING if key in variable.encoding}

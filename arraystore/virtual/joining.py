@@ -18,8 +18,12 @@ from arraystore._session.session import Session
 from arraystore.virtual.arrays import MEANING
 from arraystore.virtual.errors import VirtualizeError
 
+Values = np.ndarray[Any, Any]
+
 _ROUNDING = 1e-6
 """Part of the largest label by which labels of two files may differ."""
+_STEP = 0.01
+"""Part of the usual step from one label to the next by which they may differ at most."""
 
 
 def plain_attribute(value: Any) -> Any:
@@ -37,8 +41,7 @@ def check_joinable(urls: Sequence[str], datasets: Sequence[xr.Dataset], dim: str
             if variable is None:
                 continue
             if isinstance(kept.data, ManifestArray):
-                if dim in kept.dims:
-                    _check_meaning(f"{name!r} of {url!r}", variable, owner, kept)
+                check_meaning(f"{name!r} of {url!r}", attributes_of(variable), owner, attributes_of(kept))
             elif dim not in kept.dims:
                 check_labels(f"{name!r} of {url!r}", variable, owner, kept)
 
@@ -56,13 +59,16 @@ def _check_names(url: str, names: set[str], owner: str, kept: set[str], dim: str
         )
 
 
-def _meaning(variable: xr.Variable) -> Mapping[str, str]:
-    attributes = {**variable.encoding, **variable.attrs}
-    return {n: json.dumps(plain_attribute(attributes[n]), default=str) for n in MEANING if n in attributes}
+def attributes_of(variable: xr.Variable) -> dict[str, Any]:
+    """Return the attributes of a variable as they are stored."""
+    return {**variable.encoding, **variable.attrs}
 
 
-def _check_meaning(what: str, variable: xr.Variable, owner: str, kept: xr.Variable) -> None:
-    ours, theirs = _meaning(variable), _meaning(kept)
+def check_meaning(what: str, attributes: Mapping[str, Any], owner: str, kept: Mapping[str, Any]) -> None:
+    """Check that attributes that say what numbers mean are equal."""
+    ours, theirs = (
+        {n: json.dumps(plain_attribute(a[n]), default=str) for n in MEANING if n in a} for a in (attributes, kept)
+    )
     for name in sorted(ours.keys() | theirs.keys()):
         if ours.get(name) != theirs.get(name):
             raise VirtualizeError(
@@ -74,20 +80,35 @@ def _check_meaning(what: str, variable: xr.Variable, owner: str, kept: xr.Variab
 
 def check_labels(what: str, variable: xr.Variable, owner: str, kept: xr.Variable) -> None:
     """Check that values that are not joined are equal, but for rounding."""
-    if not _alike(np.asarray(variable.values), np.asarray(kept.values)):
-        raise VirtualizeError(
-            f"{what} has other values than in {owner}, which are kept: refer to the files from groups of their own, or "
-            "leave the variable out (skip)"
-        )
+    if not alike(np.asarray(variable.values), np.asarray(kept.values)):
+        raise other_values(what, owner)
 
 
-def _alike(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+def other_values(what: str, owner: str) -> VirtualizeError:
+    """Return the error for values that are not joined and differ."""
+    return VirtualizeError(
+        f"{what} has other values than in {owner}, which are kept: refer to the files from groups of their own, or "
+        "leave the variable out (skip)"
+    )
+
+
+def alike(one: Values, other: Values) -> bool:
+    """Tell whether values are equal; floating-point numbers may differ by rounding, far less than their step."""
     if one.shape != other.shape:
         return False
-    if one.dtype.kind not in "iuf" or other.dtype.kind not in "iuf":
-        return bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "mM" and other.dtype.kind in "mM"))
-    room = _ROUNDING * float(np.max(np.abs(other[np.isfinite(other)]), initial=0))
-    return bool(np.allclose(one, other, rtol=0, atol=room, equal_nan=True))
+    kinds = {one.dtype.kind, other.dtype.kind}
+    if "f" not in kinds or not kinds <= set("iuf"):
+        return bool(np.array_equal(one, other, equal_nan=kinds <= set("c") or kinds <= set("m") or kinds <= set("M")))
+    return bool(np.allclose(one, other, rtol=0, atol=_room(one, other), equal_nan=True))
+
+
+def _room(one: Values, other: Values) -> float:
+    """Return by how much labels may differ: less than a hundredth of their step, or the precision of their type."""
+    largest = float(np.max(np.abs(other[np.isfinite(other)]), initial=0))
+    steps = [np.abs(np.diff(other, axis=axis)) for axis in range(other.ndim)]
+    usual = max((float(np.median(each[np.isfinite(each)])) for each in steps if np.isfinite(each).any()), default=0.0)
+    precision = max(float(np.finfo(each.dtype).eps) for each in (one, other) if each.dtype.kind == "f")
+    return max(precision * largest, min(_ROUNDING * largest, _STEP * usual))
 
 
 def check_lengths(session: Session, group: str, dim: str) -> None:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import xarray as xr
+from virtualizarr.manifests import ManifestArray
 
 from arraystore import ConflictDetector, Repository, RepositoryConfig
 from arraystore._chunks.virtual_chunk_container import ContainerAccess, VirtualChunkContainer
+from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._format.locations import common_directory
 from arraystore._runtime import run
 from arraystore._runtime.engine import Engine, EngineOption, worker_engine
@@ -21,9 +23,10 @@ from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.storage import Storage
 from arraystore.storage.discarding import DiscardingStorage
-from arraystore.virtual.datasets import write_virtual_dataset
+from arraystore.virtual.datasets import virtual_array, write_virtual_dataset
 from arraystore.virtual.errors import VirtualizeError
 from arraystore.virtual.files import open_virtual_file, source_url
+from arraystore.virtual.fixed_variables import check_sources
 from arraystore.virtual.joining import check_joinable, check_lengths
 from arraystore.virtual.plain_datasets import from_plain, to_plain
 
@@ -62,6 +65,7 @@ class _Parsing:
     skip: tuple[str, ...]
     loadable: tuple[str, ...] | None
     dim: str | None
+    compare: bool = True
 
     def joined(self, urls: Sequence[str]) -> xr.Dataset:
         """Return files as one dataset, in their order."""
@@ -73,6 +77,8 @@ class _Parsing:
             if self.dim not in each.dims:
                 raise VirtualizeError(f"{url!r} has no dimension {self.dim!r} to join files along: {list(each.dims)}")
         check_joinable(urls, datasets, self.dim)
+        if self.compare:
+            self._check_fixed(urls, datasets)
         try:
             return xr.concat(
                 datasets,
@@ -87,6 +93,20 @@ class _Parsing:
             raise VirtualizeError(
                 f"files from {urls[0]!r} to {urls[-1]!r} cannot be joined along {self.dim!r}: {error}"
             ) from error
+
+    def _check_fixed(self, urls: Sequence[str], datasets: Sequence[xr.Dataset]) -> None:
+        """Compare the values of variables of references that are not joined."""
+        containers = VirtualContainers(
+            {each.url_prefix: access for each, access in self.containers}, [each for each, _ in self.containers]
+        )
+        for name, kept in datasets[0].variables.items():
+            if isinstance(kept.data, ManifestArray) and self.dim not in kept.dims:
+                has = [
+                    (url, each.variables[name])
+                    for url, each in zip(urls, datasets, strict=True)
+                    if name in each.variables
+                ]
+                check_sources(str(name), [url for url, _ in has], [virtual_array(each) for _, each in has], containers)
 
     def _open(self, url: str) -> xr.Dataset:
         container, access = next(each for each in self.containers if url.startswith(each[0].url_prefix))
@@ -114,6 +134,7 @@ def virtualize(
     source_group: str | None = None,
     skip: Iterable[str] = (),
     loadable_variables: Iterable[str] | None = None,
+    compare: bool = True,
     message: str | None = None,
     dry_run: bool = False,
     engine: EngineOption = "threads",
@@ -139,10 +160,13 @@ def virtualize(
         Place that the files are in, saved in the repository unless they are in one that is; by default their common
         directory.
     access
-        What containers are read with, as in ``authorize_virtual_chunk_access``; credentials of the environment by
-        default.
+        What containers are read with, as in ``authorize_virtual_chunk_access``; those of the files with credentials
+        of the environment by default, and others, which arrays that grow refer to, only if they are named.
     source_group, skip, loadable_variables
         As for `open_virtual_file`.
+    compare
+        Whether variables without the dimension, of which one is kept for all files, are read from each file and
+        compared; False trusts that they are equal.
     message
         Message of the commit.
     dry_run
@@ -168,12 +192,13 @@ def virtualize(
         DiscardingStorage(storage) if dry_run else storage, urls, container, access or {}
     )
     loadable = None if loadable_variables is None else tuple(loadable_variables)
-    parsing = _Parsing(tuple(chosen), source_group, tuple(skip), loadable, dim)
+    parsing = _Parsing(tuple(chosen), source_group, tuple(skip), loadable, dim, compare)
     session = repository.writable_session(branch)
     done, report = 0, callback_of(progress)
     batches = [urls[start : start + _BATCH] for start in range(0, len(urls), _BATCH)]
     for number, dataset in enumerate(_parsed(parsing, batches, worker_engine(engine))):
-        write_virtual_dataset(dataset, session, group=group, append_dim=append_dim if number == 0 else dim)
+        along = append_dim if number == 0 else dim
+        write_virtual_dataset(dataset, session, group=group, append_dim=along, compare=compare)
         done += len(batches[number])
         if report is not None:
             report(done, len(urls))
@@ -214,7 +239,8 @@ def _repository(
     config = config.merge(virtual_chunk_containers=(*saved, *added))
     used = sorted(config.virtual_chunk_containers, key=lambda each: len(each.url_prefix), reverse=True)
     used = [each for each in used if any(url.startswith(each.url_prefix) for url in urls)]
-    grants = {each.url_prefix: access.get(each.url_prefix) for each in used}
+    grants = {prefix: access[prefix] for prefix in access if any(each.url_prefix == prefix for each in saved)}
+    grants |= {each.url_prefix: access.get(each.url_prefix) for each in used}
     if not exists:
         repository = Repository.create(storage, config, authorize_virtual_chunk_access=grants)
     else:

@@ -16,7 +16,8 @@ import zarr
 
 import arraystore as ars
 from arraystore.errors import FormatError
-from arraystore.virtual import VirtualizeError, run, virtualize
+from arraystore.virtual import VirtualizeError, fixed_variables, run, virtualize
+from arraystore.virtual.joining import alike
 from tests.copying.support import contents
 from tests.engines import RUBBISH, Change, PickledEngine
 from tests.s3server import S3Server
@@ -208,7 +209,19 @@ def test_units_that_differ_are_refused(hdf5_files: Files, tmp_path: Path) -> Non
     storage = ars.in_memory_storage()
     virtualize(hdf5_files.paths[:1], storage, append_dim="time")
     with pytest.raises(VirtualizeError, match="differs in"):
-        virtualize([tmp_path / "later.nc"], storage, append_dim="time")
+        virtualize([tmp_path / "later.nc"], storage, append_dim="time", access={hdf5_files.prefix: None})
+
+
+def test_a_place_that_is_not_authorised_is_not_read_to_compare(hdf5_files: Files, tmp_path: Path) -> None:
+    storage, later = ars.in_memory_storage(), tmp_path / "later.nc"
+    later.write_bytes(Path(hdf5_files.paths[1]).read_bytes())
+    virtualize(hdf5_files.paths[:1], storage, append_dim="time")
+    with pytest.raises(ars.VirtualReferenceError, match="not authorised") as refused:
+        virtualize([later], storage, append_dim="time")
+    assert "compare=False" in refused.value.__notes__[0]
+    virtualize([later], storage, append_dim="time", access={hdf5_files.prefix: None})
+    virtualize([later], storage, append_dim="time", compare=False)
+    assert len(list(ars.Repository.open(storage).ancestry(branch="main"))) == 4
 
 
 def written(directory: Path, **changes: Any) -> list[str]:
@@ -264,3 +277,72 @@ def test_a_file_of_any_name_is_the_one_that_is_parsed_and_read(engine: Any, name
     for loadable in (None, ["time"], ["time", "t"]):
         report = virtualize([path], storage := ars.in_memory_storage(), group="g", loadable_variables=loadable)
         xr.testing.assert_equal(shown(opened(storage, report.containers[0]), "g"), expected)
+
+
+def fixed_in(directory: Path, *latitudes: Any) -> list[str]:
+    """Write files that follow each other, with a two-dimensional latitude of their own."""
+    paths = []
+    for number, latitude in enumerate(latitudes):
+        dataset = model(number)
+        dataset.coords["latitude"] = (("y", "x"), np.asarray(latitude))
+        dataset.latitude.encoding = {"_FillValue": -9999.0, "chunksizes": (2, 2)}
+        dataset.rain.encoding |= {"chunksizes": (1, 3, 4)}
+        paths.append(str(directory / f"{number}.nc"))
+        dataset.to_netcdf(paths[-1], engine="h5netcdf")
+    return paths
+
+
+GRID = np.arange(12.0).reshape(3, 4)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 64])
+@pytest.mark.parametrize("block", [1, 1 << 24])
+@pytest.mark.parametrize("engine", ["threads", PickledEngine()])
+def test_files_whose_variables_without_the_dimension_differ_are_not_joined(
+    tmp_path: Path, monkeypatch: Any, batch: int, block: int, engine: Any
+) -> None:
+    monkeypatch.setattr(run, "_BATCH", batch)
+    monkeypatch.setattr(fixed_variables, "_BLOCK", block)
+    moved = GRID.copy()
+    moved[2, 3] += 0.5
+    paths = fixed_in(tmp_path, GRID, GRID + 1e-9, moved)
+    storage = ars.in_memory_storage()
+    with pytest.raises(VirtualizeError, match=r"'latitude'.* has other values than in"):
+        virtualize(paths, storage, concat_dim="time", engine=engine)
+    assert len(list(ars.Repository.open(storage).ancestry(branch="main"))) == 1
+    virtualize(paths[:2], storage, concat_dim="time", engine=engine)
+    with pytest.raises(VirtualizeError, match="variable 'latitude' has other values than in group '/'"):
+        virtualize(paths[2:], storage, append_dim="time", engine=engine)
+    virtualize(paths[2:], storage, append_dim="time", engine=engine, compare=False)
+    cube = shown(opened(storage, f"file://{tmp_path}/"))
+    assert cube.sizes["time"] == 6
+    np.testing.assert_array_equal(cube.latitude.values, GRID)
+
+
+def test_a_variable_without_the_dimension_must_mean_the_same(tmp_path: Path) -> None:
+    paths = fixed_in(tmp_path, GRID, GRID)
+    with h5py.File(paths[1], "r+") as file:
+        file["latitude"].attrs["units"] = "radians"
+    for arguments in ({"files": paths}, {"files": paths[1:]}):
+        storage = ars.in_memory_storage()
+        if len(arguments["files"]) == 1:
+            virtualize(paths[:1], storage, append_dim="time")
+        with pytest.raises(VirtualizeError, match=r"'latitude'.* has units="):
+            virtualize(**arguments, storage=storage, append_dim="time")
+
+
+def test_whole_numbers_are_no_labels_that_differ_by_rounding(tmp_path: Path) -> None:
+    for number in range(2):
+        stations = np.arange(3) + 20_000_000 + number
+        dataset = xr.Dataset(
+            {"rain": (("time", "station"), np.ones((1, 3)))}, {"time": [number], "station": stations.astype("i8")}
+        )
+        dataset.to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf")
+    with pytest.raises(VirtualizeError, match=r"'station'.* has other values"):
+        virtualize([tmp_path / "0.nc", tmp_path / "1.nc"], ars.in_memory_storage(), concat_dim="time")
+    floats = np.arange(3.0) + 20_000_000
+    assert not alike(floats + 1, floats)
+    assert alike(floats + 1e-9, floats)
+    assert alike(np.float32([0.1, 0.2]), np.array([0.1, 0.2]))
+    assert alike(np.array([np.nan, 360.0]), np.array([np.nan, 360.0]))
+    assert not alike(np.array([np.nan, 360.0]), np.array([0.0, 360.0]))
