@@ -22,7 +22,7 @@ from arraystore._chunks.chunk_table import ChunkReference
 from arraystore._chunks.spare_buffers import pack_buffers
 from arraystore._environment import Environment
 from arraystore._format.ids import PackId, id_to_text
-from arraystore._format.pack import pack_seed, padded_size, put_trailers, trailer
+from arraystore._format.pack import framed_pieces, pack_seed, padded_size, put_trailers, trailer
 from arraystore._format.types import Int64s
 from arraystore._runtime import lazy_module, submit
 from arraystore._runtime.values import dataclass
@@ -322,8 +322,8 @@ class PackWriter:
                 self._upload(source, view, buffer)
                 return source
         pack = self.packs[source]
-        checksum = trailer(pack_seed(pack), 0, data)
-        self.storage.put_parts_sync(pack_key(pack), (data, checksum))  # no latency to hide: a copy would only cost
+        pieces = framed_pieces(pack_seed(pack), 0, data)
+        self.storage.put_parts_sync(pack_key(pack), pieces)  # no latency to hide: a copy would only cost
         return source
 
     def _open_buffer(self, size: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +136,7 @@ class CachedStorage(WrapperStorage):
         """Write an object while its parts are made."""
         await self._inner.put_stream(key, parts)
 
-    def put_parts_sync(self, key: str, parts: Sequence[BytesLike]) -> None:
+    def put_parts_sync(self, key: str, parts: Iterable[BytesLike]) -> None:
         """Write an object of several parts, synchronously."""
         self._inner.put_parts_sync(key, parts)
 

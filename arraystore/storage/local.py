@@ -7,7 +7,7 @@ import contextlib
 import errno
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -269,7 +269,7 @@ class LocalStorage(Storage):
         """Write an object, synchronously."""
         self.put_parts_sync(key, (data,))
 
-    def put_parts_sync(self, key: str, parts: Sequence[BytesLike]) -> None:
+    def put_parts_sync(self, key: str, parts: Iterable[BytesLike]) -> None:
         """Write an object of several parts, synchronously."""
         self._check_writable(key)
         path = f"{self._root}/{key}"
@@ -344,7 +344,7 @@ class LocalStorage(Storage):
                 raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
             return None
 
-    def _write(self, parts: Sequence[BytesLike], *, fsync: bool) -> str:
+    def _write(self, parts: Iterable[BytesLike], *, fsync: bool) -> str:
         if not self._swept:
             self._swept = True
             remove_leftovers(self._temporary)

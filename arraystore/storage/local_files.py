@@ -7,7 +7,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 from arraystore.errors import UnsupportedStorageError
@@ -24,7 +24,7 @@ _RENAME_NOREPLACE = 1
 _LEFTOVER_SECONDS = 2 * 24 * 3600
 
 
-def write_file(directory: str, parts: Sequence[bytes | bytearray | memoryview], *, fsync: bool) -> str:
+def write_file(directory: str, parts: Iterable[bytes | bytearray | memoryview], *, fsync: bool) -> str:
     """Write the parts to a new file with a random name in `directory`, and return its path."""
     path = f"{directory}/{os.urandom(12).hex()}"
     try:

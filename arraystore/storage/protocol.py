@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -232,7 +232,7 @@ class Storage(abc.ABC):
         """Write an object, synchronously."""
         run(self.put(key, data))
 
-    def put_parts_sync(self, key: str, parts: Sequence[BytesLike]) -> None:
+    def put_parts_sync(self, key: str, parts: Iterable[BytesLike]) -> None:
         """Write an object of several parts, synchronously."""
         self.put_sync(key, b"".join(parts))
 
