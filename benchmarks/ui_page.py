@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import numpy as np
@@ -259,7 +260,7 @@ NUMBERS = ("milliseconds", "cpu", "requests", "kilobytes")
 def main() -> int:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repository", type=Path, default=Path("ui-page-repository"))
+    parser.add_argument("--repository", type=Path, default=Path(gettempdir()) / "arraystore-ui-page")
     parser.add_argument("--latency", type=float, default=0.0, help="milliseconds of each request")
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     parser.add_argument("--visits", type=int, default=5)
