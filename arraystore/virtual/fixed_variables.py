@@ -60,7 +60,7 @@ def _blocks(array: VirtualArray) -> Iterator[Rows]:
     if not shape:
         yield ()
         return
-    side = array.metadata.chunks[0]
+    side = max(1, array.metadata.chunks[0])
     row = prod(shape[1:]) * array.metadata.data_type.to_native_dtype().itemsize
     step = side * max(1, _BLOCK // max(1, side * row))
     for start in range(0, shape[0], step):
@@ -79,7 +79,7 @@ def _chunks(array: VirtualArray, rows: Rows, containers: VirtualContainers) -> l
     """Return the encoded chunks of some rows, by their coordinates."""
     grid = np.arange(prod(array.grid), dtype=np.int64).reshape(array.grid)
     if rows:
-        side = array.metadata.chunks[0]
+        side = max(1, array.metadata.chunks[0])
         grid = grid[rows[0].start // side : -(-rows[0].stop // side)]
     wanted = grid.reshape(-1)
     locations = np.asarray(array.locations, dtype=object)[wanted].tolist()
