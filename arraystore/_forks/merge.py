@@ -22,7 +22,7 @@ from arraystore._forks.payload_table import (
     part_of,
     sorted_cells,
 )
-from arraystore._forks.written_arrays import array_written, check_decodings, find_cuts
+from arraystore._forks.written_arrays import array_written, check_cut_off, check_decodings, find_cuts
 from arraystore._format.box import Box
 from arraystore._format.fork_payload import ChangePayload, ForkChanges, Part, WrittenArray, decode_changes
 from arraystore._format.ids import ForkId, NodeId
@@ -253,6 +253,7 @@ def apply_payloads(
         nodes_by_id = _final_nodes(changes, table, merged)
         nodes = [_written(nodes_by_id, array) for array in table.arrays]
         check_decodings(table, nodes)
+        check_cut_off(changes, table.forks, nodes_by_id, merged)
         cuts = find_cuts(changes, table)
         table = _within(table, nodes)
         logs = [merged.log(node) for node in nodes]

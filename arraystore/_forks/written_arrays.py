@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from arraystore._changes.change_set import ChangeSet
-from arraystore._forks.merged import grid_of
+from arraystore._forks.merged import Merged, grid_of
 from arraystore._forks.payload_table import PAYLOAD, PayloadTable
-from arraystore._format.fork_payload import WrittenArray
+from arraystore._format.box import Box
+from arraystore._format.fork_payload import ForkChanges, WrittenArray
+from arraystore._format.ids import NodeId
 from arraystore._format.node import Node, NodeKind
+from arraystore._format.references import DELETED
+from arraystore._format.transaction import Operation
+from arraystore._format.types import Int64s
 from arraystore._format.zarr_changes import decoding_digest
 from arraystore.errors import FormatError, MergeConflictError
 
@@ -58,3 +65,42 @@ def find_cuts(changes: ChangeSet, table: PayloadTable) -> list[tuple[Node, tuple
         if node.kind != NodeKind.ARRAY or len(cut) != len(grid_of(node)):
             raise FormatError(PAYLOAD, f"{node.path!r} was not cut off along its dimensions")
     return found
+
+
+def check_cut_off(
+    changes: ChangeSet, forks: Sequence[ForkChanges], nodes: Mapping[NodeId, Node], merged: Merged
+) -> None:
+    """Check that no fork cuts off chunks that others wrote since it was issued; `nodes` are those after the merge."""
+    for fork in forks:
+        for change in fork.nodes:
+            node = nodes.get(change.id)
+            if change.operation == Operation.UPDATED and node is not None and node.kind == NodeKind.ARRAY:
+                written = _written_since(changes, merged, fork, node)
+                lost = written[(written >= np.array(grid_of(node), dtype=np.int64)).any(axis=1)]
+                if len(lost):
+                    _refuse_cut(node, lost)
+
+
+def _refuse_cut(node: Node, lost: Int64s) -> None:
+    shown = tuple(tuple(row) for row in lost[:_SHOWN].tolist())
+    raise MergeConflictError(
+        f"a fork made {node.path!r} smaller, and others wrote {len(lost)} of the chunks that it has cut off, the first "
+        f"at {shown[0]}: resize the array in the session, before forks are taken or after they are merged",
+        node.path,
+        shown,
+    )
+
+
+def _written_since(changes: ChangeSet, merged: Merged, fork: ForkChanges, node: Node) -> Int64s:
+    """Return the coordinates of the chunks of an array that others wrote in the session since a fork was issued."""
+    log, written = merged.cells.get(node.id), changes.arrays.get(node.id)
+    if log is None or written is None:
+        return np.empty((0, len(grid_of(node))), dtype=np.int64)
+    touched, values = log.columns()
+    since = touched[(values[:, 0] >= fork.epoch) & (values[:, 1] != merged.owners.get(fork.fork, -1))]
+    there, references = written.table.columns()
+    there = there.compress(references[:, 0] != DELETED, axis=0)
+    if not len(since) or not len(there):
+        return there[:0]
+    box = Box((0,) * there.shape[1], tuple((np.maximum(there.max(axis=0), since.max(axis=0)) + 1).tolist()))
+    return there.compress(np.isin(box.numbers(there), box.numbers(since)), axis=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import zarr
 
@@ -61,6 +63,31 @@ def test_a_chunk_outside_of_a_grid_that_shrank_meanwhile_is_a_conflict(by: str) 
     zarr.open_array((shrinking if by == "fork" else session).store, path="a").resize((4, 1))
     with pytest.raises(MergeConflictError):
         session.merge(*([shrinking] if by == "fork" else []), writing)
+
+
+@pytest.mark.parametrize("on_overlap", ["error", "last"])
+@pytest.mark.parametrize("filled", [False, True])
+@pytest.mark.parametrize("by", ["fork", "session"])
+def test_a_fork_cuts_off_no_chunk_that_was_written_since_it_was_taken(by: str, filled: bool, on_overlap: Any) -> None:
+    session = _session(filled=filled)
+    shrinking, writing = session.fork(), session.fork()
+    zarr.open_array((writing if by == "fork" else session).store, path="a")[0, 2] = 77
+    if by == "fork":
+        session.merge(writing)
+    zarr.open_array(shrinking.store, path="a").resize((4, 1))
+    with pytest.raises(MergeConflictError, match="cut off"):
+        session.merge(shrinking, on_overlap=on_overlap)
+    assert zarr.open_array(session.store, path="a")[0, 2] == 77
+
+
+def test_a_fork_cuts_off_what_it_has_seen_and_what_others_deleted_since() -> None:
+    session = _session(filled=False)
+    zarr.open_array(session.store, path="a")[:] = 7
+    fork = session.fork()
+    zarr.open_array(session.store, path="a")[0, 2] = -1
+    zarr.open_array(fork.store, path="a").resize((4, 1))
+    session.merge(fork)
+    assert zarr.open_array(session.store, path="a")[:].tolist() == [[7]] * 4
 
 
 def test_a_fork_that_only_resized_an_empty_array_comes_home() -> None:
