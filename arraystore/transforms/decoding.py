@@ -80,11 +80,19 @@ def number_decoder(path: str, dtype: np.dtype[Any], attributes: dict[str, Any], 
         names = MISSING if mask is None else ("missing_value",)
         marks += [value for name in names if name in attributes for value in np.atleast_1d(attributes[name]).tolist()]
         marks = [number_of_text(mark) if isinstance(mark, str) and dtype.kind == "f" else mark for mark in marks]
-        missing = tuple(dtype.type(mark) for mark in marks if not (isinstance(mark, float) and math.isnan(mark)))
+        missing = tuple(_stored(mark, dtype) for mark in marks if not (isinstance(mark, float) and math.isnan(mark)))
     except (TypeError, ValueError, OverflowError) as error:
         given = ", ".join(name for name in (*PACKING, *MISSING) if name in attributes)
         raise InvalidInputError(f"attributes {given} of array {path!r} are not numbers of its type: {error}") from error
     return NumberDecoder(dtype, missing, scale, offset)
+
+
+def _stored(mark: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a missing value as it is stored; floats are rounded, and integers must not be."""
+    stored = dtype.type(mark)
+    if dtype.kind != "f" and stored != mark:
+        raise ValueError(f"{mark} is not one of {dtype}")
+    return stored
 
 
 def number_of_text(text: str) -> Any:

@@ -96,7 +96,8 @@ def test_arrays_may_be_told_by_column():
 def test_names_are_understood_without_underscores_because_spark_lower_cases_them():
     options = load(array="temp", skipmissing="true", chunkspertask="2")
     assert options.arguments == {"skip_missing": True, "chunks_per_task": 2}
-    assert "'chunks_per_task' is given twice" in refusal(load, array="t", chunkspertask="2", chunks_per_task="2")
+    told = refusal(load, array="t", chunkspertask="2", chunks_per_task="2")
+    assert "options 'chunksPerTask' and 'chunks_per_task' are the same one" in told
 
 
 def test_a_save_of_one_array_and_one_of_several_are_told_apart():
@@ -153,6 +154,11 @@ def test_names_of_delta_are_understood():
     [
         ({"timestampasof": "yesterday"}, "option 'timestampAsOf' is 'yesterday', and must be a time"),
         ({"timestampasof": "2026-01-31T12:00:00Z", "tag": "v1"}, "option 'timestampAsOf' is a time in the history"),
+        ({"asof": "yesterday"}, "option 'asOf' is 'yesterday', and must be a time"),
+        ({"as_of": "yesterday"}, "option 'as_of' is 'yesterday', and must be a time"),
+        ({"timestampasof": "yesterday", "asof": "today"}, "options 'asOf' and 'timestampAsOf' are the same one"),
+        ({"skipmissing": "perhaps"}, "option 'skipMissing' is 'perhaps', and must be true or false"),
+        ({"skip_missing": "perhaps"}, "option 'skip_missing' is 'perhaps', and must be true or false"),
         ({"versionasof": "A", "tag": "v1"}, "options 'versionAsOf' and 'tag' each name a snapshot"),
         ({"snapshotid": "A", "tag": "v1"}, "options 'snapshotId' and 'tag' each name a snapshot"),
         ({"endingversion": "A"}, "option 'endingVersion' has no effect in reading"),

@@ -91,9 +91,14 @@ def test_unsigned_numbers_in_signed_bytes_and_the_reverse() -> None:
     found, _ = decoded(np.array([1, -1], ">i2"), {"_Unsigned": "true"})
     assert found.tolist() == [1, 65535]
 
+    found, missing = decoded(np.array([1, 2**64 - 1], "u8"), {"_Unsigned": "false", "_FillValue": 2**64 - 1})
+    assert (found.tolist(), missing.tolist()) == ([1, -1], [False, True])
+
 
 def test_a_missing_value_that_no_value_can_be_hides_none() -> None:
     assert decoded(np.array([255, 0], "u1"), {"_FillValue": -1})[1] is None
+    assert decoded(np.array([44, 0], "i1"), {"_Unsigned": "true", "_FillValue": 300})[1] is None
+    assert decoded(np.array([44, 0], "i8"), {"_Unsigned": "true", "_FillValue": 2**64 + 44})[1] is None
 
 
 def test_the_fill_value_of_an_array_of_zarr_2_is_missing() -> None:

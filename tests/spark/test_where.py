@@ -64,6 +64,8 @@ LITERALS = [
     "3e38",
     "1e40",
     "-1e-9",
+    "1e310",
+    "-2e320",
 ]
 ATTRIBUTES: list[dict[str, Any]] = [
     {}, {"_FillValue": 1}, {"scale_factor": -0.5, "add_offset": 10.0}, {"scale_factor": 0.0}, {"scale_factor": 1e308},
@@ -94,6 +96,14 @@ def test_rows_are_those_that_a_filter_of_all_rows_would_leave(data: st.DataObjec
         every = rows_of(plan_read(session, "a", **options))
         wanted = [row for row in every if holds(shown(row["a"]), sign, exact)]
         assert repr(rows_of(plan_read(session, "a", where=f"a {sign} {literal}", **options))) == repr(wanted)
+
+
+@pytest.mark.parametrize(("where", "count"), [("a < 1e309", 1), ("a > -1e309", 3), ("a = 1e309", 1), ("a > 1e309", 1)])
+def test_numbers_beyond_the_greatest_double_are_infinite(where: str, count: int) -> None:
+    session = Repository.create(in_memory_storage(), config=CONFIG).writable_session("main")
+    zarr.create_array(session.store, name="a", data=np.array([1.0, math.inf, math.nan]), dimension_names=["x"])
+    session.commit("values")
+    assert len(rows_of(plan_read(session, "a", where=where))) == count
 
 
 def shown(value: Any) -> Any:

@@ -285,6 +285,15 @@ def test_integers_of_another_sign_by_their_attributes_are_refused(session: Sessi
         reduce_array(session, "a", "out", "mean")
 
 
+@pytest.mark.parametrize(("dtype", "mark"), [("i1", 1.5), ("u2", -0.5), ("?", 2)])
+def test_a_missing_value_that_integers_cannot_be_is_refused_and_hides_no_other(
+    session: Session, dtype: str, mark: Any
+) -> None:
+    put(session, "a", np.array([0, 1], dtype), (2,), attributes={"_FillValue": mark})
+    with pytest.raises(InvalidInputError, match="_FillValue of array 'a' are not numbers of its type"):
+        reduce_array(session, "a", "out", "mean")
+
+
 @pytest.mark.parametrize("place", [0, 1, 39_999])
 def test_without_skipna_no_sketch_loses_nan(session: Session, place: int) -> None:
     values = np.arange(40_000.0)

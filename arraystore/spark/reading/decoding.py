@@ -197,8 +197,8 @@ def _fill(what: str, value: Any, kind: np.dtype[Any], *, viewed: bool) -> Any:
     """Return a fill value in a form that compares equal to stored values."""
     if kind.kind in "fiu" and isinstance(value, str):
         value = number_of_text(value)
-    if viewed and isinstance(value, int):  # told as stored
-        value = int(np.int64(value).astype(kind))
+    if viewed and isinstance(value, int):
+        value = _reinterpreted(value, kind)
     fits = {
         "f": int | float, "i": int | float, "u": int | float, "b": bool, "U": str, "T": str, "S": str | bytes,
         "M": np.datetime64, "m": np.timedelta64,
@@ -209,6 +209,14 @@ def _fill(what: str, value: Any, kind: np.dtype[Any], *, viewed: bool) -> Any:
             "correct the attribute, or read it with decode=False"
         )
     return _bytes_of_text(value) if kind.kind == "S" and isinstance(value, str) else value
+
+
+def _reinterpreted(value: int, kind: np.dtype[Any]) -> int:
+    """Return an integer of the stored type in the type that it is shown in; one that neither has stays as it is."""
+    values = 1 << 8 * kind.itemsize
+    if not -values // 2 <= value < values:
+        return value
+    return value % values - (values if kind.kind == "i" and value % values >= values // 2 else 0)
 
 
 def _bytes_of_text(text: str) -> bytes:

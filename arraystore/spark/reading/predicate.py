@@ -72,7 +72,7 @@ def _nearest(value: Fraction) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf  # copysign would convert the value, too
 
 
 def parse_predicate(text: str) -> tuple[Comparison, ...]:

@@ -29,7 +29,7 @@ _USES = (
     ("arrays", _BATCH | _FEED),
     ("changes", {READ} | _FEED),
     ("coords dims", _BATCH | _WRITES),
-    ("tag snapshot ref asof sel isel layout data where", {READ}),
+    ("tag snapshot ref as_of sel isel layout data where", {READ}),
     # A view has one set of options, and may be both read and inserted into.
     ("decode skip_missing chunks_per_task tasks", _BATCH),
     (_OF_WRITES, _BATCH | _WRITES),
@@ -40,7 +40,7 @@ _USES = (
     ("batch", {WRITE}),
     ("from to starting_version starting_snapshot max_snapshots_per_trigger", _FEED),
 )
-_OF_LOOKS = {"path", "group", "branch", "tag", "snapshot", "ref", "asof"}
+_OF_LOOKS = {"path", "group", "branch", "tag", "snapshot", "ref", "as_of"}
 _KNOWN: Mapping[str, set[str]] = {
     name: uses | {LOOK} if name in _OF_LOOKS else uses
     for names, uses in (*_USES, (" ".join((*LOOKS, "limit")), {LOOK}))
@@ -51,7 +51,7 @@ _KNOWN: Mapping[str, set[str]] = {
 _ALIASES = {
     "snapshotId": "snapshot",
     # Names of Delta Lake.
-    "readChangeFeed": "changes", "readChangeData": "changes", "timestampAsOf": "asof", "versionAsOf": "snapshot",
+    "readChangeFeed": "changes", "readChangeData": "changes", "timestampAsOf": "as_of", "versionAsOf": "snapshot",
     "endingVersion": "to", "txnAppId": "stream", "txnVersion": "batch",
 }  # fmt: skip
 """Other names of options."""
@@ -89,7 +89,12 @@ def _bare(name: str) -> str:
     return name.replace("_", "")
 
 
-_SPELT = {alias.lower(): alias for alias in _ALIASES}
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return "".join([first, *map(str.capitalize, others)])
+
+
+_SPELT = {alias.lower(): alias for alias in (*_ALIASES, *map(_camel_case, _KNOWN))}
 _BY_BARE_NAME = {_bare(name): name for name in (*_KNOWN, *_ELSEWHERE)} | {
     alias.lower(): name for alias, name in _ALIASES.items()
 }
@@ -107,7 +112,7 @@ class RawOptions:
     of_stream: bool = False
     """Whether Spark has added options that only a streaming write gets."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Names under which options were given, where these are others."""
+    """Names under which options were given."""
 
     def called(self, name: str) -> str:
         """Return the name under which an option was given, for errors."""
@@ -240,11 +245,17 @@ def check_names(options: Mapping[str, str]) -> RawOptions:
         elif proper is None or proper in _ELSEWHERE:
             raise InvalidInputError(_refusal(name, proper))
         elif proper in texts:
-            raise InvalidInputError(f"option {proper!r} is given twice, in two spellings: give it once")
+            both = " and ".join(map(repr, sorted((aliases.get(proper, proper), _spelt(name)))))
+            raise InvalidInputError(f"options {both} are the same one in two spellings: give it once")
         else:
             texts[proper] = value
-            aliases |= {proper: _SPELT[_bare(name)]} if _bare(name) in _SPELT else {}
+            aliases[proper] = _spelt(name)
     return RawOptions(texts, storage, any(name.lower() in _OF_SPARK for name in options), aliases)
+
+
+def _spelt(name: str) -> str:
+    """Return a name as it was given, with its capitals if there are no underscores."""
+    return _SPELT.get(name, name)
 
 
 def check_url(url: str) -> None:

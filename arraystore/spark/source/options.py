@@ -210,7 +210,8 @@ def _create(raw: RawOptions) -> NewArrays | None:
             raise InvalidInputError('option \'units\' must be JSON by name: {"time": "hours since 2000-01-01"}')
         return NewArrays(**choices)
     if choices:
-        raise InvalidInputError(f"options {sorted(choices)} are for arrays that are created: set 'create' to true")
+        given = sorted(map(raw.called, choices))
+        raise InvalidInputError(f"options {given} are for arrays that are created: set 'create' to true")
     return None
 
 
@@ -219,7 +220,8 @@ def changes_options(raw: RawOptions) -> ChangesOptions:
     check_use(raw, CHANGES)
     starts = sorted({"from", "starting_version", "starting_snapshot"} & raw.texts.keys())
     if len(starts) > 1:
-        raise InvalidInputError(f"options {' and '.join(map(repr, starts))} each say where to begin: give one of them")
+        named = " and ".join(repr(raw.called(name)) for name in starts)
+        raise InvalidInputError(f"options {named} each say where to begin: give one of them")
     return ChangesOptions(
         _location(raw),
         raw.text("branch") or "main",
@@ -313,10 +315,10 @@ def _ref(raw: RawOptions) -> dict[str, Any]:
             f"options {' and '.join(repr(raw.called(name)) for name in sorted(refs))} each name a snapshot: give one"
             " of them"
         )
-    as_of: datetime | None = raw.time("asof")
+    as_of: datetime | None = raw.time("as_of")
     if as_of is not None and not {"branch"} >= set(refs):
         raise InvalidInputError(
-            f"option {raw.called('asof')!r} is a time in the history of a branch: give it with 'branch', or alone"
+            f"option {raw.called('as_of')!r} is a time in the history of a branch: give it with 'branch', or alone"
         )
     if "snapshot" in refs:
         return {"snapshot_id": refs["snapshot"]}
