@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from arraystore._changes.node_changes import axis_of
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
-from arraystore._session.append_undo import ArrayBefore
+from arraystore._session.append_undo import all_or_none
 from arraystore._session.base import SessionBase
 from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.rebase import Unique
@@ -59,26 +58,12 @@ def append(session: SessionBase, data: Mapping[str, npt.ArrayLike], dim: str, un
 def _append(session: SessionBase, parts: list[_Part], dim: str, unique: str | None) -> Unique | None:
     """Append to all arrays, without zarr: opening, resizing and writing one through it takes 2 ms."""
     appended = None if unique is None else _check_unique(session, parts, unique)
-    with _all_or_none(session.hierarchy, parts), session.hierarchy.writable().append_mode.along(dim):
+    undo = all_or_none(session.hierarchy, [part.node.path for part in parts], dim)
+    with undo, session.hierarchy.writable().append_mode.along(dim):
         for part in parts:
             grow(session.store, session.hierarchy, part.node, part.grown)
             access.write(session, part.node.path, part.place, part.values)
     return appended
-
-
-@contextmanager
-def _all_or_none(hierarchy: Hierarchy, parts: list[_Part]) -> Iterator[None]:
-    """Restore all arrays if the block fails, and let nothing be committed before it has ended."""
-    changes = hierarchy.writable()
-    with changes.undivided():
-        before = [ArrayBefore.of(changes, part.node, part.axis) for part in parts]
-        try:
-            yield
-        except BaseException:
-            for array in before:
-                array.restore(changes)
-            hierarchy.forget()
-            raise
 
 
 def unique_of(hierarchy: Hierarchy, path: str, start: int, values: npt.NDArray[Any]) -> Unique:
@@ -133,14 +118,18 @@ def _check_together(hierarchy: Hierarchy, parts: list[_Part], dim: str) -> None:
                 f"/{part.node.path} is {part.length} long along {dim!r} and gets {part.items}, /{first.node.path} is "
                 f"{first.length} long and gets {first.items}: arrays that share a dimension must grow together"
             )
-    extended = {part.node.id for part in parts}
-    groups = {part.node.path.rpartition("/")[0] for part in parts}
-    changes = hierarchy.writable()
-    for node in changes.all_nodes():
-        if node.kind != NodeKind.ARRAY or node.id in extended or node.path.rpartition("/")[0] not in groups:
-            continue
-        if axis_of(node.documents, dim) is not None:
-            raise InvalidInputError(f"array '/{node.path}' has the dimension {dim!r} too: append to it, too")
+    extended = {part.node.path for part in parts}
+    for path in lengths_along(hierarchy, {path.rpartition("/")[0] for path in extended}, dim):
+        if path not in extended:
+            raise InvalidInputError(f"array '/{path}' has the dimension {dim!r} too: append to it, too")
+
+
+def lengths_along(hierarchy: Hierarchy, groups: Collection[str], dim: str) -> dict[str, int]:
+    """Return the lengths of all arrays directly in some groups that have a dimension, by path."""
+    nodes = hierarchy.writable().all_nodes()
+    arrays = [node for node in nodes if node.kind == NodeKind.ARRAY and node.path.rpartition("/")[0] in groups]
+    axes = [(node, axis_of(node.documents, dim)) for node in arrays]
+    return {node.path: array_info(node.documents).shape[axis] for node, axis in axes if axis is not None}
 
 
 def _check_unique(session: SessionBase, parts: list[_Part], unique: str) -> Unique:

@@ -93,7 +93,7 @@ class Session(SessionBase):
         self._ledger = ForkLedger()
         self._made_on = tip.state.snapshot  # which a rebase leaves behind
         self.uniques: list[Unique] = []
-        self._appends = threading.Lock()
+        self.append_lock = threading.RLock()
         self.default_metadata: dict[str, Any] = {}
         self.rebase_metadata: Callable[[int], dict[str, Any]] | None = None
         """Returns metadata of a commit with a solver by the number of times that it was rebased."""
@@ -130,7 +130,7 @@ class Session(SessionBase):
     def discard_changes(self) -> None:
         """Discard all uncommitted changes."""
         self.check_writable()
-        with self._appends:  # an append changes all its arrays in one change set
+        with self.append_lock:  # an append changes all its arrays in one change set
             self._discard()
 
     def _discard(self) -> None:
@@ -520,7 +520,7 @@ class Session(SessionBase):
             If there is no such array.
         """
         self.check_writable()
-        with self._appends:  # one after the other: each begins where the one before has ended
+        with self.append_lock:  # one after the other: each begins where the one before has ended
             appended = append.append(self, data, dim, unique)
             if appended is not None:
                 self.uniques = append.with_unique(self.uniques, appended)

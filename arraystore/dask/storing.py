@@ -127,8 +127,13 @@ def _compute_and_merge(
     split_every: int | None,
     compute_kwargs: Mapping[str, Any],
 ) -> bytes:
-    payload = _compute(session.fork(), parts, split_every, compute_kwargs)
-    session.merge(payload)
+    fork = session.fork()
+    try:
+        payload = _compute(fork, parts, split_every, compute_kwargs)
+        session.merge(payload)
+    except BaseException:
+        session.abandon(fork)  # nobody else has it, so no commit needs to warn of it
+        raise
     return payload
 
 

@@ -20,7 +20,9 @@ from arraystore.virtual.arrays import AnySession, Checksums, VirtualArray, write
 from arraystore.virtual.errors import VirtualizeError
 from arraystore.virtual.fixed_variables import check_stored
 from arraystore.virtual.joining import check_labels, plain_attribute
-from arraystore.xarray import to_arraystore
+from arraystore.xarray.dataset_writer import DatasetWriter
+from arraystore.xarray.growing import growth_problem
+from arraystore.xarray.parts import parts_of
 
 __all__ = ["write_virtual_dataset"]
 
@@ -68,7 +70,8 @@ def write_virtual_dataset(
     AlreadyExistsError
         If a variable exists and `append_dim` is not passed.
     VirtualizeError
-        If a variable does not fit the one to which it is to be appended, or has other values than one that stays.
+        If the dataset lacks an array of the group that has `append_dim`, or has a new one, or if a variable does not
+        fit the one to which it is to be appended, or has other values than one that stays.
     VirtualReferenceError
         If a file is in no container, or its state cannot be looked up.
     """
@@ -96,6 +99,9 @@ def write_virtual_dataset(
     if append_dim is None:
         _check_absent(session, path, vds)
     if append_dim is not None and appends:
+        problem = growth_problem(session.hierarchy, path, _along(vds.variables, append_dim), append_dim)
+        if problem is not None:
+            raise VirtualizeError(problem)
         _check_kept(session, path, vds, append_dim, compare)
     _write_loadable(vds, virtual, session, path, append_dim if appends else None)
     with session.appending(append_dim) if append_dim is not None and appends else nullcontext():
@@ -111,7 +117,14 @@ def _write_loadable(vds: xr.Dataset, virtual: _Variables, session: Session, path
     if append_dim is not None and append_dim not in loadable.dims:
         append_dim, loadable = None, loadable.drop_vars([n for n in loadable.variables if _exists(session, path, n)])
     if loadable.variables:
-        to_arraystore(loadable, session, group=path, mode="a", append_dim=append_dim)
+        elsewhere = _along(virtual, append_dim)
+        writer = DatasetWriter(session, path, "a", append_dim, elsewhere=elsewhere)
+        writer.write(parts_of(loadable, {}, append_dim, None, write_inherited_coords=False))
+
+
+def _along(variables: _Variables, dim: str | None) -> set[str]:
+    """Return the names of the variables that have a dimension."""
+    return {str(name) for name, variable in variables.items() if dim in variable.dims}
 
 
 def _check_kept(session: Session, path: str, vds: xr.Dataset, append_dim: str, compare: bool) -> None:

@@ -12,11 +12,13 @@ if not TYPE_CHECKING:
         __name__,
         {
             "arraystore.xarray.entrypoint": "ArrayStoreBackendEntrypoint",
-            "arraystore.xarray.writing": "PendingWrite to_arraystore to_icechunk",
+            "arraystore.xarray.deferred": "PendingWrite",
+            "arraystore.xarray.writing": "to_arraystore to_icechunk",
         },
     )
 else:
+    from arraystore.xarray.deferred import PendingWrite
     from arraystore.xarray.entrypoint import ArrayStoreBackendEntrypoint
-    from arraystore.xarray.writing import PendingWrite, to_arraystore, to_icechunk
+    from arraystore.xarray.writing import to_arraystore, to_icechunk
 
 __all__ = ["ArrayStoreBackendEntrypoint", "PendingWrite", "to_arraystore", "to_icechunk"]
