@@ -24,6 +24,7 @@ from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore.copying.clone_view import CloneView
 from arraystore.copying.completeness import Completeness, check_complete
 from arraystore.copying.consistent_cut import ConsistentCut, LogEnds, fix_cut, list_ends
+from arraystore.copying.cut_checkpoints import CHECKPOINTS, checkpoints_within, list_checkpoints
 from arraystore.copying.errors import CopyDivergedError, CopyIncompleteError, CopyTargetError
 from arraystore.copying.objects import ObjectCopier
 from arraystore.copying.remote_objects import copy_remotely
@@ -42,7 +43,7 @@ __all__ = ["clone_repository", "clone_repository_async"]
 
 _PACKS = "chunks/"
 _HISTORY = "history/"
-_OBJECTS = ("manifests/", "transactions/", "snapshots/", "collections/", "statistics/")
+_OBJECTS = ("manifests/", "transactions/", CHECKPOINTS, "collections/", "statistics/")
 """Objects with envelopes that only references in other objects assign to a repository."""
 
 _OF_A_REPOSITORY = frozenset({REPOSITORY_KEY, "chunks", "history", "hints", "refs", *(p.rstrip("/") for p in _OBJECTS)})
@@ -142,9 +143,10 @@ class _Clone:
         ends_before = await list_ends(self._target, self._id)
         complete = await self._newest_snapshots(ends_before) if live else set[str]()
         self._counter.enter("logs")
+        checkpoints = await list_checkpoints(self._source)
         cut = await fix_cut(self._source, self._id, ends_before if live else LogEnds())
         await self._check_descent(ends_before, cut.ends)
-        await self._copy_objects(cut)
+        await self._copy_objects(cut, checkpoints)
         verified = await self._verify(cut, complete) if verify else None
         await self._target.sync()
         await self._copy_logs(cut, one_by_one=live)
@@ -241,20 +243,21 @@ class _Clone:
 
     # -- copying --------------------------------------------------------------------------------------------
 
-    async def _copy_objects(self, cut: ConsistentCut) -> None:
+    async def _copy_objects(self, cut: ConsistentCut, checkpoints: set[str]) -> None:
         """Copy the objects that records reference, which all existed when the cut was fixed."""
         self._counter.enter("chunks")
         await self._copy_prefix(_PACKS, checked=False)
         self._counter.enter("metadata")
+        within = await checkpoints_within(self._source, checkpoints, cut.ends)
         for prefix in _OBJECTS:
-            await self._copy_prefix(prefix, checked=True)
+            await self._copy_prefix(prefix, within.__contains__ if prefix == CHECKPOINTS else None, checked=True)
         await self._copier.copy_prefix(_HISTORY, lambda key: _within(key, self._id, cut.ends))
 
-    async def _copy_prefix(self, prefix: str, *, checked: bool) -> None:
+    async def _copy_prefix(self, prefix: str, wanted: Callable[[str], bool] | None = None, *, checked: bool) -> None:
         if self._engine is None:
-            await self._copier.copy_prefix(prefix, checked=checked)
+            await self._copier.copy_prefix(prefix, wanted, checked=checked)
         else:
-            missing = self._copier.missing(prefix)
+            missing = self._copier.missing(prefix, wanted)
             places = self._source.inner, self._target.inner
             await copy_remotely(self._engine, *places, missing, self._counter, checked=checked)
 

@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+from arraystore._environment import current_environment
 from arraystore._format.lifecycle import Origin, Reset
 from arraystore._format.record import Birth, decode_body, decode_record, read_record_key, record_key
 from arraystore._format.refs import branch_prefix, branches_prefix, decode_hint, name_from_key, name_in_key
-from arraystore._format.repository_log import (
-    RepositoryOperation,
-    RepositoryRecord,
-    carried_from,
-    decode_repository_record,
-    repository_log_prefix,
-)
+from arraystore._format.repository_log import RepositoryTable, repository_log_prefix
+from arraystore._log.repository_log import RepositoryLog
 from arraystore._log.spans import carriers
 from arraystore.errors import FormatError, ObjectNotFoundError
 from arraystore.storage.protocol import Storage
@@ -73,12 +69,10 @@ async def _list_branches(storage: Storage, prefix: str, below: str) -> dict[str,
 async def fix_cut(source: Storage, repository: bytes, ends_before: LogEnds) -> ConsistentCut:
     """Read the logs until they are a consistent cut."""
     hints = await _hints(source, repository)  # first: a hint names what is there already
-    ends = await list_ends(source, repository)
-    branches = dict(ends.branches)
+    branches, table = await _list_at_once(source, repository)
     looked_at = {branch: last for branch, (_, last) in ends_before.branches.items()}
-    names, origins = await _read_announcements(source, repository, ends.repository)
-    for name in names - branches.keys():  # made since the branches were listed
-        branches |= await _list_branches(source, branches_prefix(repository), name_in_key(name) + "/")
+    origins = [tag.origin for tag in table.tags.values()]
+    origins += [row.origin for row in table.branches.values() if row.origin is not None]
     while True:
         for branch, (first, last) in list(branches.items()):
             after = looked_at.get(branch, -1)
@@ -87,11 +81,26 @@ async def fix_cut(source: Storage, repository: bytes, ends_before: LogEnds) -> C
             looked_at[branch] = max(after, last)
         beyond = [origin for origin in origins if origin.sequence > branches.get(origin.branch, (0, -1))[1]]
         if not beyond:
-            return ConsistentCut(LogEnds(branches, ends.repository), hints)
+            return ConsistentCut(LogEnds(branches, table.number), hints)
         for origin in beyond:
             first, last = branches.get(origin.branch, (0, -1))
             branches[origin.branch] = first, max(last, origin.sequence)
         origins = []
+
+
+async def _list_at_once(source: Storage, repository: bytes) -> tuple[dict[str, tuple[int, int]], RepositoryTable]:
+    """List branches that hold all that the repository log says of them: deletions, and what a collection has read."""
+    log, prefix = RepositoryLog(source, repository, current_environment()), branches_prefix(repository)
+    table = await log.table()
+    branches = await _list_branches(source, prefix, "")
+    while (newer := await log.table()).number != table.number:
+        if newer.collection != table.collection:
+            branches = await _list_branches(source, prefix, "")
+        else:
+            for name in [name for name, row in newer.branches.items() if row.number > table.number]:
+                branches |= await _list_branches(source, prefix, name_in_key(name) + "/")
+        table = newer
+    return branches, table
 
 
 async def _hints(source: Storage, repository: bytes) -> dict[str, bytes]:
@@ -125,25 +134,3 @@ async def _origins(source: Storage, repository: bytes, branch: str, span: tuple[
                 if isinstance(entry, Birth | Reset) and entry.origin is not None:
                     yield entry.origin
         newest = number - len(record.previous) - 1
-
-
-async def _read_announcements(source: Storage, repository: bytes, newest: int) -> tuple[set[str], list[Origin]]:
-    """Read the branches that the repository log names up to a record, and the origins of branches and tags."""
-    if not newest:
-        return set(), []
-    record = await _repository_record(source, repository, newest)
-    created = [entry for entry in record.entries if entry.operation == RepositoryOperation.BRANCH_CREATED]
-    names = {entry.name for entry in created}
-    origins = [entry.origin for entry in record.entries]
-    before = carried_from(newest) - 1
-    table = record.table or ((await _repository_record(source, repository, before)).table if before else None)
-    if table is not None:
-        names |= table.branches.keys()
-        origins += [tag.origin for tag in table.tags.values()]
-        origins += [row.origin for row in table.branches.values()]
-    return names, [origin for origin in origins if origin is not None]
-
-
-async def _repository_record(source: Storage, repository: bytes, number: int) -> RepositoryRecord:
-    key = record_key(repository_log_prefix(repository), number)
-    return decode_repository_record(key, await source.get(key), number, repository)
