@@ -90,6 +90,47 @@ def test_the_history_is_searched_and_moved_through_with_keys(watched: Watched, u
     watched.until("document.querySelector('.bar .hint').textContent.startsWith('3 snapshots')")
 
 
+def test_the_history_follows_its_address(watched: Watched, url: str, world: World) -> None:
+    page = watched.open(f"{url}#/history?q=second&id={world.ids['second']}", ".details .facts")
+    status = "document.querySelector('.bar .hint').textContent"
+    assert page.evaluate(status) == "1 snapshot"
+    page.evaluate("location.hash = '#/history?branch=branch%20dev'")
+    watched.until(f"{status} === '3 snapshots'")
+    assert (page.input_value("#search"), page.input_value("#branch")) == ("", "branch dev")
+    assert page.locator(".details a:text('Compare with main')").count() == 1
+    page.click("[data-view=history]")
+    watched.until(f"{status} === '6 snapshots'")
+    page.evaluate(f"location.hash = '#/history?id={world.ids['picked']}'")
+    page.wait_for_selector(f".details code:text('{world.ids['picked']}')")
+    assert page.locator(".details a:text('Compare with main')").count() == 0
+    page.goto(f"{url}#/conflicts?error=e30")
+    page.goto(f"{url}#/conflicts?error=%40")
+    assert "A part of this address is missing" in page.locator(".problem").inner_text()
+
+
+def test_how_an_array_is_looked_at_is_in_the_address(watched: Watched, url: str, world: World) -> None:
+    page = watched.open(f"{url}#/data/{world.ids['second']}?path=/air/temp", ".chunks .key")
+    page.click("[data-mode=time]")
+    page.click("text=Table")
+    page.select_option(".chunks .pick:has-text('Down') select", "0")
+    watched.until("location.hash.includes('grid=0')")
+    page = watched.open(page.url, ".chunks .ramp")
+    assert page.get_attribute("[data-mode=time]", "aria-pressed") == "true"
+    assert page.get_attribute("[data-mode=kind]", "aria-pressed") == "false"
+    assert page.input_value(".chunks .pick:has-text('Down') select") == "0"
+    assert page.locator(".numbers-table").count() == 1
+    assert page.title() == "/air/temp – Data – arraystore"
+    page.click(".tree .virtual-row:visible:has-text('packed')")
+    watched.until("document.title === '/air/packed – Data – arraystore'")
+    page.go_back()
+    page.wait_for_selector(".numbers-table")
+    page.goto(f"{url}#/compare?from={world.ids['first']}&to={world.ids['second']}&path=/air/temp")
+    page.click("button.link:has-text('/air') >> nth=1")
+    page.wait_for_selector(".diff .added")
+    page.go_back()
+    page.wait_for_selector(".crumbs:has-text('/air/temp')")
+
+
 def test_values_are_drawn_and_sliced(watched: Watched, url: str, world: World) -> None:
     page = watched.open(f"{url}#/data/{world.ids['picked']}?path=/air/temp", ".chunks .key")
     assert page.locator(".crumbs").inner_text().replace("\n", "") == "root/air/temp"
@@ -107,6 +148,8 @@ def test_values_are_drawn_and_sliced(watched: Watched, url: str, world: World) -
     page.click("text=Table")
     assert page.locator(".numbers-table tbody tr").count() == 6
     page.reload()
+    page.wait_for_selector(".numbers-table")
+    page.click("text=Table")
     page.wait_for_selector(".plane canvas")
     assert "axes=1%2C0" in page.url
 

@@ -114,6 +114,16 @@ def test_packed_values_are_unpacked_and_missing_ones_are_left_out(view: View) ->
     assert (found["kind"], found["summary"]["missing"]) == ("line", 1)
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 5), (5, 0), (3, 0, 4), (0, 3, 4)])
+def test_an_array_without_items_has_no_values_and_no_error(shape: tuple[int, ...]) -> None:
+    storage = arraystore.in_memory_storage()
+    repo = arraystore.Repository.create(storage)
+    with repo.transaction("main", message="empty") as store:
+        zarr.create_array(store, name="a", shape=shape, chunks=(1,) * len(shape), dtype="f4")
+    found = viewer(open_to_look(storage))("preview", at="branch:main", path="a", axes="", index="")
+    assert found["values"].size == found["summary"]["count"] == 0
+
+
 def test_text_is_a_table(view: View) -> None:
     found = view("preview", at="branch:main", path="words")
     assert (found["kind"], found["table"], found["values"]) == ("table", [["a", "<b>", "c"]], None)
@@ -148,6 +158,23 @@ def test_documents_differ_line_by_line(view: View, world: World) -> None:
     found = view("diff-node", from_=world.ids["first"], to=world.ids["second"], path="air")
     changed = [line.strip() for line in found["lines"] if line[:1] in "+-" and line[:3] not in ("+++", "---")]
     assert changed == ['-    "title": "Air"', '+    "title": "Warm air"']
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [({"history": "read\n" * 2_000 + "doubled"}, '+doubled",'), ({"many": [*range(3_000), -1]}, "+      -1"),
+     ({"many": [], "history": ""}, "@@ 9 lines more are not shown @@")],
+)  # fmt: skip
+def test_documents_that_differ_far_inside_are_not_called_equal(change: dict[str, Any], line: str) -> None:
+    storage = arraystore.in_memory_storage()
+    repo = arraystore.Repository.create(storage)
+    with repo.transaction("main", message="before") as store:
+        zarr.create_group(store, attributes={"history": "read\n" * 2_000, "many": [*range(3_000)]})
+    before = repo.lookup_branch("main")
+    with repo.transaction("main", message="after") as store:
+        zarr.open_group(store).attrs.update(change)
+    ask = viewer(open_to_look(storage))
+    assert line in ask("diff-node", from_=before, to="branch:main", path="")["lines"]
 
 
 def test_chunks_that_differ_are_a_map(view: View, world: World) -> None:

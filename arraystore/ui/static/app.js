@@ -7,7 +7,7 @@ import { dataView } from "./data.js";
 import { fill, h } from "./dom.js";
 import { bytes, plural } from "./format.js";
 import { historyView } from "./history.js";
-import { link, parse } from "./router.js";
+import { entitle, link, parse } from "./router.js";
 import { overview, refresh } from "./state.js";
 import { storageView } from "./storage.js";
 
@@ -88,7 +88,7 @@ async function show(force = false) {
   const place = parse();
   const view = VIEWS[place.view] || VIEWS.history;
   if ((place.view === "data" || place.view === "storage") && place.parts[0]) at = place.parts[0];
-  document.title = `${view.title} – arraystore`;
+  entitle();
   for (const tab of document.querySelectorAll(".tab")) {
     const mine = tab.dataset.view === (VIEWS[place.view] ? place.view : "history");
     tab.toggleAttribute("aria-current", mine);

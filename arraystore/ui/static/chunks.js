@@ -10,31 +10,37 @@ import { Slices } from "./slices.js";
 const KINDS = ["no chunk", "in a pack", "in a manifest", "virtual", "several kinds"];
 const MODES = { kind: "Kind", changed: "Changed here", time: "Age", nbytes: "Size", pack: "Pack" };
 
-export function chunkPanel(at, node) {
-  const panel = new ChunkPanel(at, node);
+// slice: chunks (the mode), grid and cell (axes and index of the map); sliced is called with what changes of these
+export function chunkPanel(at, node, slice, sliced) {
+  const panel = new ChunkPanel(at, node, slice, sliced);
   panel.load();
   return panel;
 }
 
 class ChunkPanel {
-  constructor(at, node) {
+  constructor(at, node, slice, sliced) {
     this.at = at;
     this.node = node;
-    this.mode = "kind";
+    this.sliced = sliced;
+    this.mode = slice.chunks in MODES ? slice.chunks : "kind";
     this.run = 0;
-    this.slices = new Slices({ shape: node.grid, dimensions: node.dimensions }, {}, () => this.load(), 0);
+    this.slices = new Slices({ shape: node.grid, dimensions: node.dimensions }, { axes: slice.grid, index: slice.cell },
+      ({ axes, index }) => { sliced({ grid: axes, cell: index }); this.load(); }, 0);
     this.body = h("div", {}, h("p", { class: "hint" }, "Reading manifests …"));
     this.numbers = h("p", { class: "hint numbers" });
     this.legend = h("div", { class: "legend" });
     const modes = h("div", { class: "segments", role: "group", "aria-label": "Colour chunks by" },
-      Object.entries(MODES).map(([mode, text]) => h("button", { type: "button", "data-mode": mode, "aria-pressed": mode === this.mode, onclick: () => this.turn(mode) }, text)));
+      Object.entries(MODES).map(([mode, text]) => h("button", { type: "button", "data-mode": mode, "aria-pressed": String(mode === this.mode), onclick: () => { sliced({ chunks: mode === "kind" ? "" : mode }); this.turn(mode); } }, text)));
     this.modes = modes;
     this.root = h("section", { class: "panel chunks", "aria-label": "Chunks" },
       h("div", { class: "panel-head" }, h("h2", {}, "Chunks"), this.numbers, modes), this.slices.root, this.body, this.legend);
   }
 
-  show(at) {
+  show(at, slice) {
     this.at = at;
+    this.slices.move({ axes: slice.grid, index: slice.cell });
+    this.map = null;
+    this.turn(slice.chunks in MODES ? slice.chunks : "kind");
     this.load();
   }
 
@@ -59,6 +65,7 @@ class ChunkPanel {
     } catch (error) {
       if (run !== this.run) return;
       this.map = null;
+      this.numbers.textContent = "";
       fill(this.body, h("div", { class: "problem", role: "alert" }, h("h3", {}, error.type || "Error"), h("p", { class: "prose" }, error.message)));
       fill(this.legend);
     }

@@ -5,7 +5,7 @@ import { colour, fill, h } from "./dom.js";
 import { count, number, plural, short, when } from "./format.js";
 import { cellsOf, Grid, placeOf } from "./grid.js";
 import { extent, Plane } from "./plane.js";
-import { link, note } from "./router.js";
+import { link, note, push } from "./router.js";
 import { Slices } from "./slices.js";
 import { newestHistory, overview, resolve } from "./state.js";
 
@@ -82,15 +82,15 @@ class ComparePage {
     return h("section", {}, h("h2", {}, `${title} (${count(this.found.counts[kind])})`),
       h("ul", { class: "change-list" }, rows.slice(0, 500).map((row) => h("li", { class: `change ${kind}` },
         h("span", { class: "sign", "aria-hidden": "true" }, sign),
-        h("button", { type: "button", class: "link", "data-path": row.path, onclick: () => this.open(row.path) }, row.before === null ? `/${row.path}` : `/${row.before} → /${row.path}`),
+        h("button", { type: "button", class: "link", "data-path": row.path, onclick: () => this.open(row.path, push) }, row.before === null ? `/${row.path}` : `/${row.before} → /${row.path}`),
         row.chunks > 0 && h("span", { class: "hint" }, plural(row.chunks, "chunk")))),
       rows.length > 500 && h("li", { class: "hint" }, `and ${count(this.found.counts[kind] - 500)} more`)));
   }
 
-  async open(path) {
+  async open(path, tell = note) {
     if (this.path !== undefined && this.path !== path) this.slice = { axes: "", index: "" };
     this.path = path;
-    note(this.address());
+    tell(this.address());
     for (const button of this.list.querySelectorAll("button.link")) {
       if (button.dataset.path === path) button.setAttribute("aria-current", "true");
       else button.removeAttribute("aria-current");

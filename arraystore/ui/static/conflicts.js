@@ -1,6 +1,6 @@
 // Conflicts: of an error that somebody sent a link of, or of the changes of a snapshot with another branch.
 
-import { get } from "./api.js";
+import { get, ViewError } from "./api.js";
 import { colour, fill, h } from "./dom.js";
 import { plural, short, when } from "./format.js";
 import { Grid } from "./grid.js";
@@ -81,10 +81,18 @@ function chunkMap(chunks) {
   return [grid.root, text()];
 }
 
+function parsedLink(text) {
+  try {
+    const plain = atob(text.replaceAll("-", "+").replaceAll("_", "/"));
+    return Object(JSON.parse(new TextDecoder().decode(Uint8Array.from(plain, (each) => each.charCodeAt(0)))));
+  } catch {
+    throw new ViewError({ type: "Not a link of conflicts", kind: "invalid", message: "A part of this address is missing: copy all of it, as conflict_link has returned it." });
+  }
+}
+
 // Reads the part of an address that arraystore.ui.conflict_link made; every field is taken for text.
 function readLink(text) {
-  const plain = atob(text.replaceAll("-", "+").replaceAll("_", "/"));
-  const found = JSON.parse(new TextDecoder().decode(Uint8Array.from(plain, (each) => each.charCodeAt(0))));
+  const found = parsedLink(text);
   const word = (value) => (typeof value === "string" ? value : "");
   const chunks = (value) => (Array.isArray(value) ? value.filter((each) => Array.isArray(each) && each.every(Number.isSafeInteger)) : []);
   return {

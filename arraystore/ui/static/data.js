@@ -5,7 +5,7 @@ import { chunkPanel } from "./chunks.js";
 import { fill, h, later } from "./dom.js";
 import { bytes, count, name, plural, shape } from "./format.js";
 import { fact } from "./history.js";
-import { link, note, replace } from "./router.js";
+import { link, note, push, replace } from "./router.js";
 import { firstArray, resolve } from "./state.js";
 import { timeline } from "./timeline.js";
 import { valuePanel } from "./values.js";
@@ -119,7 +119,7 @@ class DataPage {
 
   go(path) {
     if (path === this.path) return;
-    history.pushState(null, "", this.address(path));
+    push(this.address(path));
     this.open(path, new URLSearchParams());
   }
 
@@ -168,7 +168,7 @@ class DataPage {
         fill(this.panels.head, heading(found, this));
         fill(this.panels.facts, facts(found));
         this.panels.values?.show(at, this.slice);
-        this.panels.chunks?.show(at);
+        this.panels.chunks?.show(at, this.slice);
       } else {
         this.draw(found);
       }
@@ -183,19 +183,19 @@ class DataPage {
     const head = h("div", { class: "node-head" }, heading(found, this));
     const facts_ = h("section", { class: "panel", "aria-label": "Metadata" }, facts(found));
     const values = array ? valuePanel(this.id, found, this.slice, (slice) => this.sliced(slice)) : null;
-    const chunks = array ? chunkPanel(this.id, found) : null;
+    const chunks = array ? chunkPanel(this.id, found, this.slice, (slice) => this.sliced(slice)) : null;
     this.panels = { path: found.path, head, facts: facts_, values, chunks };
     fill(this.node, head, values && values.root, chunks && chunks.root, !array && children(this, found), facts_);
   }
 
   sliced(slice) {
-    this.slice = slice;
-    note(this.address(this.path, slice));
+    this.slice = { ...this.slice, ...slice };
+    note(this.address(this.path, this.slice));
   }
 }
 
 function pick(query) {
-  return { axes: query.get("axes") || "", index: query.get("index") || "" };
+  return Object.fromEntries(["axes", "index", "table", "chunks", "grid", "cell"].map((part) => [part, query.get(part) || ""]));
 }
 
 function problemText(error) {

@@ -3,10 +3,10 @@
 export function bytes(count) {
   let size = Number(count);
   for (const unit of ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]) {
-    if (size < 1024 || unit === "PiB") return unit === "B" ? `${size} B` : `${size.toFixed(size < 10 ? 2 : 1)} ${unit}`;
+    if (size < 1024) return unit === "B" ? `${size} B` : `${size.toFixed(size < 10 ? 2 : 1)} ${unit}`;
     size /= 1024;
   }
-  return "";
+  return size < 1024 ? `${size.toFixed(1)} EiB` : `${Number(count).toExponential(2)} B`;
 }
 
 export function count(value) {

@@ -4,11 +4,11 @@ import { get } from "./api.js";
 import { CATEGORIES } from "./colours.js";
 import { colour, fill, h, later, sized } from "./dom.js";
 import { ago, count, plural, short, when } from "./format.js";
+import { bow, Edges, line, ROW } from "./graph.js";
 import { link, note } from "./router.js";
 import { chain, newestHistory, overview, prepareData, wholeHistory } from "./state.js";
 import { VirtualList } from "./virtual.js";
 
-const ROW = 36;
 const LANE = 16;
 const MOST_LANES = 14;
 
@@ -23,8 +23,7 @@ export async function historyView(root, place, signal, paint) {
   whole.then(() => setTimeout(() => prepareData("branch:main"), 200));
   return (next) => {
     if (next.view !== "history") return false;
-    const id = next.query.get("id");
-    if (id && id !== view.chosen) view.select(id);
+    view.follow(next.query);
     return true;
   };
 }
@@ -36,9 +35,11 @@ class HistoryPage {
     this.words = place.query.get("q") || "";
     this.branch = place.query.get("branch") || "";
     this.chosen = null;
+    this.place = new Map();
   }
 
   start(history, refs) {
+    [this.first] = refs.branches;
     this.canvas = h("canvas", { class: "graph", "aria-hidden": "true" });
     this.list = new VirtualList({
       label: "Snapshots, newest first", height: ROW,
@@ -55,12 +56,13 @@ class HistoryPage {
       refs.branches.map((ref) => h("option", { value: `branch ${ref.name}` }, ref.name)),
       refs.tags.map((ref) => h("option", { value: `tag ${ref.name}` }, `tag ${ref.name}`)));
     branches.value = this.branch;
-    const search = h("input", { type: "search", id: "search", placeholder: "Message, id, branch or tag", value: this.words, autocomplete: "off", oninput: later(120, (event) => this.filter(event.target.value, this.branch)) });
+    this.branches = branches;
+    this.search = h("input", { type: "search", id: "search", placeholder: "Message, id, branch or tag", value: this.words, autocomplete: "off", oninput: later(120, (event) => this.filter(event.target.value, this.branch)) });
     this.root.append(
       h("section", { class: "panel list", "aria-label": "History" },
         h("div", { class: "bar" },
           h("h1", { class: "sr" }, "History"),
-          h("label", { class: "grow" }, h("span", { class: "sr" }, "Search"), search),
+          h("label", { class: "grow" }, h("span", { class: "sr" }, "Search"), this.search),
           h("label", {}, h("span", { class: "sr" }, "Branch or tag"), branches), this.status),
         this.list.element),
       this.details);
@@ -68,9 +70,24 @@ class HistoryPage {
   }
 
   take(history) {
+    const late = this.chosen !== null && !this.place.has(this.chosen);
     this.history = history;
+    this.place = new Map(history.ids.map((id, row) => [id, row]));
+    this.edges = new Edges(history, this.place);
     this.lanes = Math.min(MOST_LANES, 1 + history.lanes.reduce((most, lane) => Math.max(most, lane), 0));
     this.filter(this.words, this.branch, true);
+    if (late) this.select(this.chosen);
+  }
+
+  // Takes over what an address says: another filter, another snapshot.
+  follow(query) {
+    const [words, branch, id] = ["q", "branch", "id"].map((name) => query.get(name) || "");
+    if (words !== this.words || branch !== this.branch) {
+      this.search.value = words;
+      this.branches.value = branch;
+      this.filter(words, branch, true);
+    }
+    if (id && id !== this.chosen) this.select(id);
   }
 
   tell(text) {
@@ -88,8 +105,7 @@ class HistoryPage {
     this.whole = !wanted && !branch;
     this.gutter = this.whole ? 14 + this.lanes * LANE : 26;
     this.list.element.style.setProperty("--gutter", `${this.gutter}px`);
-    const kept = this.chosen === null ? -1 : history.ids.indexOf(this.chosen);
-    this.list.selected = rows.indexOf(kept);
+    this.list.selected = rows.indexOf(this.place.get(this.chosen) ?? -1);
     this.list.setLength(rows.length);
     this.tell(`${plural(rows.length, "snapshot")}${history.complete ? "" : ", older ones not loaded"}`);
     if (!quiet) note(link("history", [], { id: this.chosen, q: words, branch }));
@@ -114,7 +130,7 @@ class HistoryPage {
     const { history } = this;
     fill(element,
       h("span", { class: "subject" },
-        (history.labels[at] || []).slice(0, 4).map(labelChip),
+        someLabels(history.labels[at] || []),
         markChips(marksOf(history, at)),
         h("span", { class: "text" }, history.subjects[at] || "(no message)")),
       h("code", { class: "id" }, short(history.ids[at])),
@@ -137,23 +153,18 @@ class HistoryPage {
   }
 
   drawEdges(context, first, last, y) {
-    const { parents, lanes, sources, ids } = this.history;
-    for (let row = 0; row < Math.min(last, parents.length); row += 1) {
-      const parent = parents[row];
-      const end = parent === -2 ? parents.length : parent;
-      if (parent === -1 || end < first) continue;
-      const from = this.x(lanes[row]);
-      const to = parent === -2 ? from : this.x(lanes[parent]);
-      context.strokeStyle = CATEGORIES[Math.max(lanes[row], parent === -2 ? 0 : lanes[parent]) % CATEGORIES.length];
-      context.setLineDash(parent === -2 ? [2, 4] : []);
-      line(context, from, y(row), to, y(end));
+    const { parents, lanes, ids } = this.history;
+    const bottom = this.list.element.clientHeight;
+    for (const [row, end] of this.edges.parents(first, last)) {
+      const known = parents[row] !== -2;
+      const to = known ? lanes[end] : lanes[row];
+      context.strokeStyle = CATEGORIES[Math.max(lanes[row], known ? to : 0) % CATEGORIES.length];
+      context.setLineDash(known ? [] : [2, 4]);
+      line(context, this.x(lanes[row]), y(row), this.x(to), y(end), bottom);
     }
     context.setLineDash([3, 3]);
     context.strokeStyle = colour("--faint");
-    for (const [row, source] of Object.entries(sources)) {
-      const at = ids.indexOf(source);
-      if (at >= 0 && Number(row) < last && at >= first) line(context, this.x(lanes[row]), y(Number(row)), this.x(lanes[at]), y(at));
-    }
+    for (const [row, at] of this.edges.sources(first, last)) line(context, this.x(lanes[row]), y(row), this.x(lanes[at]), y(at), bottom);
     for (let row = first; row < Math.min(last, ids.length); row += 1) {
       const [, base] = this.history.rebased[row] || [-1, -1];
       if (base >= 0) bow(context, this.x(lanes[row]), y(row), this.x(lanes[base]), y(base), LANE * 0.6);
@@ -189,7 +200,7 @@ class HistoryPage {
   }
 
   select(id) {
-    const row = this.rows.indexOf(this.history.ids.indexOf(id));
+    const row = this.rows.indexOf(this.place.get(id) ?? -1);
     if (row >= 0) this.list.pick(row, true);
     this.describe(id);
   }
@@ -207,7 +218,7 @@ class HistoryPage {
     }
     this.chosen = id;
     this.list.soon();
-    const row = this.history.ids.indexOf(id);
+    const row = this.place.get(id) ?? -1;
     const changes = h("div", { class: "changes" }, h("p", { class: "hint" }, "…"));
     let info;
     try {
@@ -217,7 +228,7 @@ class HistoryPage {
       return;
     }
     if (this.chosen !== id || this.signal.aborted) return;
-    fill(this.details, ...snapshotDetails(info, row < 0 ? [] : this.history.labels[row] || [], row < 0 ? marksOf(NO_MARKS, 0) : marksOf(this.history, row), this.history.sources[row]), changes);
+    fill(this.details, ...snapshotDetails(info, row < 0 ? [] : this.history.labels[row] || [], row < 0 ? marksOf(NO_MARKS, 0) : marksOf(this.history, row), this.history.sources[row], this.first), changes);
     if (info.parent === null) {
       fill(changes, h("p", { class: "hint" }, "The first snapshot: an empty repository."));
       return;
@@ -231,29 +242,16 @@ class HistoryPage {
   }
 }
 
-function line(context, fromX, fromY, toX, toY) {
-  context.beginPath();
-  context.moveTo(fromX, fromY);
-  if (fromX === toX) context.lineTo(toX, toY);
-  else {
-    const turn = Math.max(fromY, toY - ROW);
-    context.lineTo(fromX, turn);
-    context.bezierCurveTo(fromX, turn + ROW * 0.6, toX, toY - ROW * 0.6, toX, toY);
-  }
-  context.stroke();
+const MOST_LABELS = 4;
+
+function someLabels(labels) {
+  const rest = labels.slice(MOST_LABELS);
+  return [labels.slice(0, MOST_LABELS).map(labelChip), rest.length > 0 && h("span", { class: "chip", title: rest.slice(0, 40).join(", ") }, `+${rest.length}`)];
 }
 
 export function labelChip(label) {
   const tag = label.startsWith("tag: ");
   return h("span", { class: `chip ${tag ? "tag" : "branch"}`, title: label }, tag ? label.slice(5) : label);
-}
-
-// Joins two dots beside the line between them.
-function bow(context, fromX, fromY, toX, toY, width) {
-  context.beginPath();
-  context.moveTo(fromX, fromY);
-  context.bezierCurveTo(fromX + width, fromY + ROW * 0.3, toX + width, toY - ROW * 0.3, toX, toY);
-  context.stroke();
 }
 
 const NO_MARKS = { marks: {}, rebased: {}, forks: {} };
@@ -271,7 +269,7 @@ function markChips(marks) {
   return marks.map(([mark, title]) => h("span", { class: "chip mark-chip", title: title || null }, mark));
 }
 
-function snapshotDetails(info, labels, marks, source) {
+function snapshotDetails(info, labels, marks, source, branch) {
   const [subject, ...rest] = (info.message || "(no message)").split("\n");
   const entries = Object.entries(info.metadata);
   return [
@@ -289,7 +287,7 @@ function snapshotDetails(info, labels, marks, source) {
     h("div", { class: "actions" },
       h("a", { class: "button primary", href: link("data", [info.id]) }, "Browse"),
       info.parent && h("a", { class: "button", href: link("compare", [], { from: info.parent, to: info.id }) }, "Compare with parent"),
-      h("a", { class: "button", href: link("compare", [], { from: info.id, to: "branch:main" }) }, "Compare with main")),
+      branch && branch.snapshot !== info.id && h("a", { class: "button", href: link("compare", [], { from: info.id, to: `branch:${branch.name}` }) }, `Compare with ${branch.name}`)),
   ];
 }
 

@@ -89,7 +89,7 @@ export class Plane {
   }
 
   drawImage(width) {
-    const left = 62;
+    const left = this.margin(width);
     const right = 66;
     const room = Math.max(60, width - left - right);
     let tall = Math.min(this.height, room / this.proportion());
@@ -111,16 +111,22 @@ export class Plane {
     if (this.at) this.drawCross(context, box);
   }
 
+  // Room to the left: for the title of an axis, and for labels as long as dates.
+  margin(width) {
+    const [down] = this.found.axes;
+    return Math.min(Math.max(62, 30 + widest(this.canvas.getContext("2d"), down)), Math.max(62, 0.3 * width));
+  }
+
   drawLabels(context, box) {
     const [down, across] = this.found.axes;
     context.fillStyle = colour("--soft");
     context.textAlign = "center";
     context.textBaseline = "top";
     const columns = this.found.values.shape[1];
-    for (const [at, label] of axisTicks(across, columns, Math.max(1, Math.floor(box.width / 84)))) {
+    for (const [at, label] of axisTicks(across, columns, Math.max(1, Math.floor(box.width / Math.max(84, widest(context, across) + 12))))) {
       const x = box.x + ((at + 0.5) / columns) * box.width;
       context.fillRect(x, box.y + box.height, 1, 4);
-      context.fillText(cut(label, 13), x, box.y + box.height + 6);
+      context.fillText(cut(label, LONGEST), x, box.y + box.height + 6);
     }
     context.fillText(cut(title(across), 60), box.x + box.width / 2, box.y + box.height + 23);
     context.textAlign = "right";
@@ -129,7 +135,7 @@ export class Plane {
     for (const [at, label] of axisTicks(down, rows, Math.max(1, Math.floor(box.height / 44)))) {
       const y = box.y + ((this.upsideDown() ? rows - 1 - at : at) + 0.5) / rows * box.height;
       context.fillRect(box.x - 5, y, 4, 1);
-      context.fillText(cut(label, 8), box.x - 8, y);
+      context.fillText(fitted(context, label, box.x - 28), box.x - 8, y);
     }
     context.save();
     context.translate(10, box.y + box.height / 2);
@@ -194,9 +200,9 @@ export class Plane {
     context.textAlign = "center";
     context.textBaseline = "top";
     const [across] = this.found.axes;
-    for (const [at, label] of axisTicks(across, values.length, Math.max(1, Math.floor(box.width / 96)))) {
-      const half = context.measureText(cut(label, 14)).width / 2;
-      context.fillText(cut(label, 14), Math.min(Math.max(x(at), half), width - half), box.y + box.height + 6);
+    for (const [at, label] of axisTicks(across, values.length, Math.max(1, Math.floor(box.width / Math.max(96, widest(context, across) + 16))))) {
+      const half = context.measureText(cut(label, LONGEST)).width / 2;
+      context.fillText(cut(label, LONGEST), Math.min(Math.max(x(at), half), width - half), box.y + box.height + 6);
     }
     context.fillText(`${cut(title(across), 60)}${this.found.units ? ` · values in ${this.found.units}` : ""}`, box.x + box.width / 2, box.y + box.height + 24);
     context.strokeStyle = colour("--accent");
@@ -210,6 +216,7 @@ export class Plane {
       else {
         context.moveTo(x(at), y(values[at]));
         pen = true;
+        if (at + 1 === values.length || Number.isNaN(values[at + 1])) dot(context, x(at), y(values[at]));
       }
     }
     context.stroke();
@@ -283,6 +290,28 @@ function title(axis) {
 function coordinate(value) {
   const size = Math.abs(value);
   return size !== 0 && (size < 1e-4 || size >= 1e8) ? number(value) : String(value);
+}
+
+const LONGEST = 20;
+
+// Pixels of the longest label of an axis; numbers are short.
+function widest(context, axis) {
+  if (axis.labels === null || axis.values !== null) return 0;
+  context.font = FONT;
+  const texts = axis.labels.slice(0, 400).map((label) => cut(label, LONGEST));
+  return texts.length ? context.measureText(texts.reduce((most, text) => (text.length > most.length ? text : most))).width : 0;
+}
+
+function fitted(context, text, width) {
+  let shown = text;
+  for (let most = Math.min(text.length, 40); most > 1 && context.measureText(shown).width > width; most -= 1) shown = cut(text, most);
+  return shown;
+}
+
+// A value between two that are missing, of which a line alone would show nothing.
+function dot(context, x, y) {
+  context.arc(x, y, 1.6, 0, 2 * Math.PI);
+  context.moveTo(x, y);
 }
 
 function cut(text, most) {

@@ -27,6 +27,20 @@ export function go(address) {
   if (window.location.hash !== address) window.location.hash = address;
 }
 
+// Says in the title what is shown, which tells the tabs and the history of a browser apart.
+export function entitle() {
+  const { view, query } = parse();
+  const what = [query.get("path"), `${view.slice(0, 1).toUpperCase()}${view.slice(1)}`, "arraystore"];
+  document.title = what.filter((part) => part && part !== "/").join(" – ").slice(0, 200);
+}
+
+// Changes the address to that of what is shown already, as a new entry in the history of the browser.
+export function push(address) {
+  if (window.location.hash === address) return;
+  history.pushState(null, "", address);
+  entitle();
+}
+
 // Changes the address without a new entry in the history of the browser.
 export function replace(address) {
   history.replaceState(null, "", address);
@@ -36,4 +50,5 @@ export function replace(address) {
 // Changes the address only: what is shown is up to date already.
 export function note(address) {
   history.replaceState(null, "", address);
+  entitle();
 }

@@ -7,7 +7,7 @@ import { lineOf, newestHistory, overview, wholeHistory } from "./state.js";
 
 export function timeline(id, travel) {
   const root = h("section", { class: "timeline panel", "aria-label": "Time travel" });
-  const found = { history: null, line: null };
+  const found = { history: null, line: null, at: id };
   const text = h("span", { class: "timeline-text" });
   const slider = h("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Snapshot in time" });
   const moved = later(140, (place) => travel(found.history.ids[found.line.rows[found.line.rows.length - 1 - place]]));
@@ -25,7 +25,10 @@ export function timeline(id, travel) {
   function say() {
     const { history, line } = found;
     const row = line.rows[line.rows.length - 1 - Number(slider.value)];
-    if (row === undefined) return;
+    if (row === undefined) {
+      fill(text, found.history.complete ? h("span", { class: "hint" }, "This snapshot is in no branch that is listed.") : "");
+      return;
+    }
     fill(text, h("strong", {}, history.subjects[row]), h("br", {}),
       h("span", { class: "hint" }, `${when(history.times[row])} · ${Number(slider.value) + 1} of ${plural(line.rows.length, "snapshot")}${line.name ? ` on ${line.name}` : ""}`));
     slider.setAttribute("aria-valuetext", `${when(history.times[row])}, ${history.subjects[row]}`);
@@ -33,26 +36,30 @@ export function timeline(id, travel) {
     newer.disabled = slider.value === slider.max;
   }
 
-  function place(history, at) {
+  function place(history) {
     found.history = history;
-    found.line = lineOf(history, at);
+    found.line = lineOf(history, found.at);
     slider.max = Math.max(0, found.line.rows.length - 1);
     slider.value = Math.max(0, found.line.rows.length - 1 - found.line.at);
     slider.disabled = older.disabled = newer.disabled = found.line.rows.length < 2;
     say();
   }
 
-  async function show(at) {
+  async function start() {
     const refs = await overview();
     fill(jump, h("option", { value: "" }, "Go to …"),
       refs.branches.map((ref) => h("option", { value: `branch:${ref.name}` }, ref.name)),
       refs.tags.map((ref) => h("option", { value: `tag:${ref.name}` }, `tag ${ref.name}`)));
     const first = await newestHistory();
-    place(first, at);
-    if (!first.complete) place(await wholeHistory(), at);
+    place(first);
+    if (!first.complete) place(await wholeHistory());
   }
 
   root.hidden = report !== null;  // a report holds one snapshot
-  if (report === null) show(id).catch((error) => fill(text, error.message));
-  return { root, show: (at) => (found.history ? place(found.history, at) : undefined) };
+  if (report === null) start().catch((error) => fill(text, error.message));
+  const show = (at) => {
+    found.at = at;
+    if (found.history) place(found.history);
+  };
+  return { root, show };
 }

@@ -16,25 +16,29 @@ class ValuePanel {
   constructor(at, node, slice, sliced) {
     this.at = at;
     this.node = node;
+    this.sliced = sliced;
     this.slices = new Slices(node, slice, (next) => { sliced(next); this.load(); });
     this.body = h("div", { class: "values-body" }, h("p", { class: "hint" }, "Reading …"));
     this.numbers = h("p", { class: "hint numbers" });
-    this.asTable = h("button", { type: "button", class: "quiet", "aria-pressed": "false", onclick: () => this.turn() }, "Table");
+    this.asTable = h("button", { type: "button", class: "quiet", "aria-pressed": String(slice.table === "1"), onclick: () => this.turn(!this.turned) }, "Table");
     this.root = h("section", { class: "panel values", "aria-label": "Values" },
       h("div", { class: "panel-head" }, h("h2", {}, "Values"), this.numbers, this.asTable), this.slices.root, this.body);
-    this.turned = false;
+    this.turned = slice.table === "1";
     this.run = 0;
   }
 
   show(at, slice) {
     this.at = at;
     this.slices.move(slice);
+    this.turned = slice.table === "1";
+    this.asTable.setAttribute("aria-pressed", this.turned);
     this.load();
   }
 
-  turn() {
-    this.turned = !this.turned;
-    this.asTable.setAttribute("aria-pressed", this.turned);
+  turn(turned) {
+    this.turned = turned;
+    this.asTable.setAttribute("aria-pressed", turned);
+    this.sliced({ table: turned ? "1" : "" });
     if (this.found) this.draw(this.found);
   }
 
@@ -56,16 +60,24 @@ class ValuePanel {
       this.draw(found);
     } catch (error) {
       if (run !== this.run) return;
-      this.plane = null;
+      this.plane = this.found = null;
+      this.asTable.hidden = true;
+      this.numbers.textContent = "";
       fill(this.body, h("div", { class: "problem", role: "alert" }, h("h3", {}, error.type || "Error"), h("p", { class: "prose" }, error.message)));
     }
   }
 
   draw(found) {
     const { summary } = found;
-    this.numbers.textContent = summary === null ? "" : summary.minimum === null ? "no values here" : `${number(summary.minimum)} to ${number(summary.maximum)}${found.units ? ` ${found.units}` : ""}, mean ${number(summary.mean)}${summary.missing ? `, ${count(summary.missing)} missing` : ""}${found.clipped ? " · a part of it" : ""}`;
-    const pictured = found.kind === "image" || found.kind === "line";
+    this.numbers.textContent = summary === null || summary.count <= 1 ? "" : summary.minimum === null ? "no values here" : `${number(summary.minimum)} to ${number(summary.maximum)}${found.units ? ` ${found.units}` : ""}, mean ${number(summary.mean)}${summary.missing ? `, ${count(summary.missing)} missing` : ""}${found.clipped ? " · a part of it" : ""}`;
+    const empty = this.node.shape.includes(0);
+    const pictured = !empty && (found.kind === "image" || found.kind === "line");
     this.asTable.hidden = !pictured;
+    if (empty) {
+      this.plane = null;
+      fill(this.body, h("p", { class: "hint" }, "An array without items."));
+      return;
+    }
     if (!pictured || this.turned) {
       this.plane = null;
       fill(this.body, table(found));

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,16 +19,14 @@ from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError, NodeNotFoundError
 from arraystore.ui.views.chunk_map import Picture, changed_chunks, count_in, make_picture
 from arraystore.ui.views.coordinates import Axis, text_of
+from arraystore.ui.views.document_lines import document_lines
 from arraystore.ui.views.hierarchy import attributes_of, chunk_shape, document_of
-from arraystore.ui.views.limits import MAX_LINES, MAX_MESSAGE, MAX_PATHS
+from arraystore.ui.views.limits import MAX_PATHS
 from arraystore.ui.views.packing import for_page
 from arraystore.ui.views.preview import Plane, Summary, read_plane, summary_of
 from arraystore.ui.views.snapshots import array_at, load_session, node_at, state_of
 
 __all__ = ["Differences", "NodeDifference", "ValueDifference", "differences", "node_difference", "value_difference"]
-
-_LONGEST_DOCUMENT = 2_000
-"""Lines of a document that are compared; the time grows with their square."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +134,7 @@ async def node_difference(
     was, now = _counterparts(first, second, path)
     shown = now or was
     assert shown is not None
-    lines = tuple(await asyncio.to_thread(_lines, was, now))
+    lines = tuple(await asyncio.to_thread(document_lines, was, now))
     picture = changed = None
     chunks = 0
     place: tuple[int, ...] = ()
@@ -184,27 +180,6 @@ async def _changed(
         assert was is not None
         return await changed_chunks(repository.context, after, before, was)  # all that it had
     return await changed_chunks(repository.context, before, after, now)
-
-
-def _lines(was: Node | None, now: Node | None) -> list[str]:
-    """Compare the metadata documents of a node, as indented JSON."""
-    found: list[str] = []
-    names = sorted({*(was.documents if was else ()), *(now.documents if now else ())})
-    for name in names:
-        old, new = (_pretty(None if node is None else node.documents.get(name)) for node in (was, now))
-        if old != new:
-            found += difflib.unified_diff(old, new, f"before/{name}", f"after/{name}", lineterm="", n=3)
-    return found[:MAX_LINES]
-
-
-def _pretty(document: bytes | None) -> list[str]:
-    if document is None:
-        return []
-    try:
-        text = json.dumps(json.loads(document), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        text = document.decode(errors="replace")
-    return [line[:1_000] for line in text[:MAX_MESSAGE].splitlines()[:_LONGEST_DOCUMENT]]
 
 
 async def value_difference(

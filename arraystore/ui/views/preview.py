@@ -157,13 +157,11 @@ async def read_plane(session: Session, found: Node, axes: Sequence[int] | None, 
     numeric = dtype.kind in "biuf"
     chunk = inner_chunk_shape(document_of(found)) or sizes
     windows, clipped = _windows(found, sizes, chunk, at, shown, dtype.itemsize, numeric=numeric)
-    selection = tuple(
-        [slice(windows[axis].start, windows[axis].stop) if axis in windows else at[axis] for axis in range(len(sizes))]
-    )
     names = dimension_names(found) or (None,) * len(sizes)
     labels = [load_coordinate(session, found, name, size) for name, size in zip(names, sizes, strict=False)]
-    values, coordinates = await asyncio.gather(read_bounded(session, found, selection), asyncio.gather(*labels))
-    values = values[tuple([slice(None, None, windows[axis].step) for axis in sorted(windows)])]
+    values, coordinates = await asyncio.gather(
+        _read_windows(session, found, layout.dtype, sizes, at, windows), asyncio.gather(*labels)
+    )
     if len(shown) == 2 and shown[0] > shown[1]:
         values = values.T
     described = [
@@ -177,6 +175,24 @@ async def read_plane(session: Session, found: Node, axes: Sequence[int] | None, 
         tuple([each for axis, each in enumerate(described) if axis not in windows]),
         clipped,
     )
+
+
+async def _read_windows(
+    session: Session,
+    found: Node,
+    dtype: np.dtype[Any],
+    sizes: Sequence[int],
+    at: Sequence[int],
+    windows: Mapping[int, _Window],
+) -> npt.NDArray[Any]:
+    """Read the windows of the axes that are shown; nothing of an array without items, which has no index to read at."""
+    if 0 in sizes:
+        return np.empty((0,) * len(windows), dtype=dtype)
+    selection = [
+        slice(windows[axis].start, windows[axis].stop) if axis in windows else at[axis] for axis in range(len(sizes))
+    ]
+    values = await read_bounded(session, found, tuple(selection))
+    return values[tuple([slice(None, None, windows[axis].step) for axis in sorted(windows)])]
 
 
 def _kind(dimensions: int, *, numeric: bool) -> str:
