@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from arraystore._context.context import Context
 from arraystore._format.history import SnapshotRow
@@ -15,7 +16,7 @@ from arraystore._history.graph import AncestryGraph, History, draw_history, gath
 from arraystore._repository.history import read_ancestry
 from arraystore._repository.snapshots import load_snapshot
 from arraystore._runtime.concurrency import bounded
-from arraystore.errors import InvalidInputError, RefNotFoundError
+from arraystore.errors import InvalidInputError, RefNotFoundError, SnapshotExpiredError
 
 _REQUESTS = 16
 """Branches that are looked up at a time."""
@@ -124,6 +125,15 @@ def first_branch_first(name: str) -> tuple[bool, str]:
 def _all_histories(context: Context, branches: Mapping[str, SnapshotId], tags: Mapping[str, Tag]) -> Iterable[History]:
     """Yield the histories of all branches, then of all tags."""
     for name, snapshot in branches.items():
-        yield snapshot, read_ancestry(context, branch=name)
+        yield snapshot, _as_long_as_it_is_there(read_ancestry(context, branch=name))
     for name, row in sorted(tags.items()):
-        yield row.snapshot, read_ancestry(context, tag=name)
+        yield row.snapshot, _as_long_as_it_is_there(read_ancestry(context, tag=name))
+
+
+async def _as_long_as_it_is_there(
+    history: AsyncIterator[Sequence[SnapshotRow]],
+) -> AsyncIterator[Sequence[SnapshotRow]]:
+    """Read a history up to where it is gone, since somebody has deleted its branch or tag meanwhile."""
+    with suppress(RefNotFoundError, SnapshotExpiredError):
+        async for rows in history:
+            yield rows

@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from arraystore import InvalidInputError, RefNotFoundError, Repository, in_memory_storage
+from arraystore import InvalidInputError, MemoryStorage, RefNotFoundError, Repository, in_memory_storage
 from arraystore._format.history import SnapshotRow
 from arraystore._format.record import encode_note
 from arraystore._history.graph import AncestryGraph, draw_history, gather_rows
-from tests.commit.support import commit_number, create_repository, run_alone
+from tests.commit.support import commit_number, create_repository, objects, run_alone
+from tests.copying.support import FarMemory
+from tests.meanwhile import Meanwhile
 
 
 def _id(number: int) -> bytes:
@@ -151,6 +153,30 @@ def test_a_drawing_may_start_at_one_place_and_be_short() -> None:
         repository.ancestry_graph(limit=0)
     with pytest.raises(RefNotFoundError):
         repository.ancestry_graph(branch="nowhere")
+
+
+def test_branches_and_tags_that_are_deleted_meanwhile_are_left_out() -> None:
+    made = create_repository()
+    first = commit_number(made, 1, 1)
+    made.create_branch("dev", first)
+    made.create_tag("v1", commit_number(made, 2, 2, "dev"))
+    commit_number(made, 3, 3)
+    storage = made.storage
+    assert isinstance(storage, MemoryStorage)
+    found = {info.key: run_alone(storage.get(info.key)) for info in objects(storage)}
+    drawn: set[int] = set()
+    for at in range(1, 30):
+        copy = FarMemory()
+        for key, data in found.items():
+            copy.put_sync(key, data)
+
+        def delete(copy: MemoryStorage = copy) -> None:
+            repository = Repository.open(copy)
+            repository.delete_branch("dev")
+            repository.delete_tag("v1")
+
+        drawn.add(len(Repository.open(Meanwhile(copy, at, delete)).ancestry_graph().rows))
+    assert drawn == {4, 5}
 
 
 def test_a_notebook_gets_a_picture_with_a_dot_for_each_snapshot_and_a_line_to_each_parent() -> None:
