@@ -28,7 +28,13 @@ from arraystore._log.loading import Tip, follow, load_newest
 from arraystore._log.status import check_open
 from arraystore._runtime import lazy_module
 from arraystore._runtime.values import dataclass
-from arraystore.errors import ArrayStoreError, PermissionDeniedError, SessionStateError, StorageError
+from arraystore.errors import (
+    ArrayStoreError,
+    FormatError,
+    PermissionDeniedError,
+    SessionStateError,
+    StorageError,
+)
 
 if TYPE_CHECKING:
     from arraystore._commit import intent_queue
@@ -193,7 +199,11 @@ class GroupCommitter:
 
     async def _check(self, request: Request, passages: Passages) -> None:
         """Rebase a transaction onto a record, or give it its answer."""
-        answer = await rebase_request(request, passages)
+        try:
+            answer = await rebase_request(request, passages)
+        except FormatError as error:  # of what only this one needs, as far as the others know
+            self._fail(request, error)
+            return
         if isinstance(answer, Invalid):
             self._fail(request, answer.error)
         elif answer is not None:

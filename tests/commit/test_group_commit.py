@@ -17,6 +17,7 @@ from arraystore import (
     ConflictDetector,
     ConflictError,
     ConflictType,
+    FormatError,
     RebaseFailedError,
     Repository,
     Session,
@@ -24,6 +25,12 @@ from arraystore import (
     Storage,
     in_memory_storage,
 )
+from arraystore._commit import group_commit
+from arraystore._commit.batch import Batch
+from arraystore._commit.prepared import Prepared
+from arraystore._commit.rebase_request import Passages
+from arraystore._commit.request import Request
+from arraystore._format.ids import SnapshotId
 from arraystore._format.record import MAX_ATTACHED, MAX_BODY, Commit
 from arraystore._log.branch_log import AppendUncertainError
 from arraystore.storage import CountingStorage, Fault, FaultyStorage
@@ -225,6 +232,37 @@ def test_sessions_that_may_and_may_not_be_rebased_get_their_own_verdicts() -> No
     results = together(repository, gate, [(strict, lenient)[i % 2][i] for i in range(6)])
     assert [type(result) for result in results] == [str, str, ConflictError, str, ConflictError, str]
     assert [number(latest(inner), row) for row in range(6)] == [0, 1, None, 3, None, 5]
+
+
+@pytest.mark.parametrize("step", ["rebase", "add"])
+def test_a_transaction_for_which_something_damaged_is_read_fails_alone(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner, gate, repository = gated()
+    sessions = [with_row(repository, row) for row in range(5)]
+    damaged: list[SnapshotId] = []
+    rebase, add = group_commit.rebase_request, Batch.add
+
+    def check(prepared: Prepared, at: str) -> None:
+        if at == step and sessions[3]._prepared is not None and prepared.id == sessions[3]._prepared.id:
+            damaged.append(prepared.id)
+            raise FormatError("transactions/…", "is damaged")
+
+    async def rebased(request: Request, passages: Passages) -> Any:
+        check(request.prepared, "rebase")
+        return await rebase(request, passages)
+
+    def added(batch: Batch, prepared: Prepared) -> bool:
+        check(prepared, "add")
+        return add(batch, prepared)
+
+    monkeypatch.setattr(group_commit, "rebase_request", rebased)
+    monkeypatch.setattr(Batch, "add", added)
+    results = together(repository, gate, commits_of(sessions))
+    assert damaged
+    assert [type(result) for result in results] == [str, str, str, FormatError, str]
+    assert [number(latest(inner), row) for row in range(5)] == [0, 1, 2, None, 4]
+    assert shares(inner) == [1, 3]
 
 
 @pytest.mark.parametrize(("isolation", "committed"), [("snapshot", 2), ("serializable", 1)])
