@@ -212,3 +212,25 @@ def test_numbers_do_not_pass_for_instants_that_will_be_appended(
     with pytest.raises(InvalidInputError, match="is a number"):
         write_dataframe(days(spark, 2), session, **OPTIONS, append_labels=labels)
     assert not session.has_uncommitted_changes
+
+
+@pytest.mark.parametrize("through", ["function", "data source"])
+def test_labels_that_are_one_to_the_coordinate_are_appended_once(
+    spark: SparkSession, tmp_path: Path, repo: ars.Repository, through: str
+) -> None:
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="z", data=np.array([0.1, 0.2], "f4"), dimension_names=["z"])
+    zarr.create_array(session.store, name="a", data=np.zeros((2, 2)), chunks=(1, 2), dimension_names=["z", "x"])
+    session.commit("levels")
+    within, as_double, as_single = 0.2001, 0.3, float(np.float32(0.3))
+    rows = pa.table({"z": [within, as_double, as_single], "x": [0, 0, 1], "a": [1.0, 2.0, 3.0]})
+    frame = spark.createDataFrame(rows).coalesce(1)
+    if through == "function":
+        write_dataframe(frame, session := repo.writable_session("main"), "a", dims=["z", "x"], value="a",
+            coords={"z": "label"}, tolerance=0.001, append_dim="z")  # fmt: skip
+        session.commit("a level")
+    else:
+        options = {"array": "a", "coords": '{"z": "label"}', "tolerance": "0.001", "appendDim": "z", "dims": "z,x"}
+        frame.write.format("arraystore").mode("append").options(**options).save(str(tmp_path / "repo"))
+    assert read_array(repo, "z").tolist() == [*np.array([0.1, 0.2, 0.3], "f4")]
+    assert read_array(repo, "a").tolist() == [[0, 0], [1, 0], [2, 3]]

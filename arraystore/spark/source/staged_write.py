@@ -96,7 +96,8 @@ class StagedWrite:
             with session.hierarchy.untracked():
                 targets = _targets_of(session, self.schema, options)
                 rows, coords = StagedLabels(self.schema, found), options.arguments.get("coords", "index")
-                growth = find_growth(rows, session, targets, options.dims, coords, options.append_dim, None)
+                tolerance = options.arguments.get("tolerance")
+                growth = find_growth(rows, session, targets, options.dims, coords, options.append_dim, None, tolerance)
                 stack.enter_context(grow(session, growth))
 
     def _plan(self, session: Session) -> WritePlan:

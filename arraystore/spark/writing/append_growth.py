@@ -6,7 +6,7 @@ the growth as an append: two jobs that append at the same time both commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,7 +23,7 @@ from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import cf_time_codec
 from arraystore.spark.reading.opening import dimension_names
 from arraystore.spark.spark_action import run_action
-from arraystore.spark.writing.axes import Axis, label_axis, read_coordinate
+from arraystore.spark.writing.axes import Axis, Tolerance, label_axis, read_coordinate
 from arraystore.spark.writing.chunk_grid import NOWHERE
 from arraystore.spark.writing.columns import INTEGERS, TIMES, column_kind, microseconds, quoted, raw
 from arraystore.spark.writing.decimals import convert_decimals
@@ -117,8 +117,9 @@ def find_growth(
     coords: DimensionColumnKinds,
     dimension: str,
     append_labels: AppendLabels | None,
+    tolerance: Tolerance | Mapping[str, Tolerance] | None = None,
 ) -> Growth:
-    """Return the growth that arrays need for rows to fit."""
+    """Return the growth that arrays need for rows to fit; what is within `tolerance` of a label is no new one."""
     first = targets[0]
     if dimension not in first.dimensions:
         raise InvalidInputError(
@@ -133,7 +134,7 @@ def find_growth(
         _check_unlabelled(first.group, dimension, arrays, before, after)
         return Growth(dimension, arrays, before, after)
     values, attrs = read_coordinate(session.store, first.group, dimension, before)
-    axis_now = label_axis(rows.schema, dimension, column, values, attrs, None)
+    axis_now = label_axis(rows.schema, dimension, column, values, attrs, for_dimension(dimension, tolerance, None))
     labels = _new_labels(axis_now, _labels(rows, axis_now, append_labels), values, attrs)
     path = f"{first.group}/{dimension}".strip("/")
     return Growth(dimension, arrays, before, before + len(labels), path, labels)
@@ -221,8 +222,8 @@ def _new_labels(axis: Axis, candidates: pa.Array, values: Array, attrs: Any) -> 
     """Return the labels that a coordinate does not have, in the order in which they continue it."""
     assert axis.labels is not None
     new = candidates.filter(pa.array(axis.indices(candidates) == NOWHERE))
-    labels = _convert_labels(axis, _comparable_labels(axis, new), values, attrs)
-    labels = labels[np.argsort(labels, kind="stable")]
+    # Labels that differ in the type of the column may be one in that of the coordinate.
+    labels = np.unique(_convert_labels(axis, _comparable_labels(axis, new), values, attrs))
     falling = len(values) > 1 and bool(values[-1] < values[0])
     if falling:
         labels = labels[::-1]

@@ -88,7 +88,8 @@ def write_dataframe(
         chooses by dimension.
     tolerance
         Largest distance of a value from its label, by dimension or for all: a number in the unit of the coordinate, or
-        a timedelta.  By default labels match exactly; times in floating point to half a millisecond.
+        a timedelta.  By default labels match exactly; times in floating point to half a millisecond.  What is within
+        it of a label is no new label for `append_dim`.
     partial
         Treatment of cells without rows, in chunks that rows are written to: ``"merge"`` keeps them,
         ``"fill"`` gives them the fill value.
@@ -220,7 +221,9 @@ def _grow_arrays(
     with session.hierarchy.untracked():  # that it knows where the arrays end does not make it depend on that
         value = plan.values[0].column if rows.value is None and rows.values is None else rows.value
         targets = find_targets(session.store, rows.path, value, rows.values)
-        growth = find_growth(FrameLabels(rows.df), session, targets, rows.dims, rows.coords, dimension, labels)
+        growth = find_growth(
+            FrameLabels(rows.df), session, targets, rows.dims, rows.coords, dimension, labels, rows.options["tolerance"]
+        )
         stack.enter_context(grow(session, growth))
         return rows.plan(session)
 
