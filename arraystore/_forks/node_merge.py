@@ -12,7 +12,9 @@ from arraystore._forks.written_arrays import DECODING_MEMBERS, decodes_alike
 from arraystore._format.fork_payload import ForkChanges
 from arraystore._format.ids import ForkId, NodeId
 from arraystore._format.node import Node, NodeKind, ancestors, node_key
+from arraystore._format.reserved_keys import is_hidden
 from arraystore._format.transaction import NodeChange, Operation
+from arraystore._format.zarr_metadata import array_info
 from arraystore.errors import FormatError, MergeConflictError
 
 _ALLOWED = (Operation.CREATED, Operation.UPDATED, Operation.DELETED)
@@ -94,6 +96,7 @@ def check_nodes(
                 _check_redefinition(changes.node(key), final[key], fork, wrote_since)
         touched.update(node_key(change.path, change.kind) for change in fork.nodes)
     _check_hierarchy(final, gone, paths)
+    _check_files(final, {change.id for fork in forks for change in fork.nodes if change.operation == Operation.CREATED})
     return {node.id: node for node in final.values()}
 
 
@@ -156,6 +159,25 @@ def _check_hierarchy(final: dict[str, Node], gone: set[str], paths: Sequence[str
                 raise MergeConflictError(f"{path!r} would be left below {above!r}, which a fork deleted", path)
             if parent is not None and parent.kind == NodeKind.ARRAY:
                 raise MergeConflictError(f"{path!r} would be below {above!r}, which is an array", path)
+
+
+def _check_files(final: Mapping[str, Node], created: set[NodeId]) -> None:
+    """Check that no key that was set as a file is one of a chunk of an array that was made without knowing of it."""
+    for file in final.values():
+        if file.kind != NodeKind.FILE or is_hidden(file.path):
+            continue
+        array = next((n for above in ancestors(file.path) if (n := final.get(above)) is not None), None)
+        if array is None or array.kind != NodeKind.ARRAY or not {file.id, array.id} & created:
+            continue
+        info = array_info(array.documents)
+        coords = info.parse(file.path[len(array.path) + 1 if array.path else 0 :])
+        if coords is not None and info.inside(coords):
+            raise MergeConflictError(
+                f"{file.path!r} was set before the array {array.path!r} was there, by another fork or the session, "
+                "and is the key of a chunk of it: make arrays in the session, before forks are taken",
+                array.path,
+                (coords,),
+            )
 
 
 def with_taken_back(fork: ForkChanges, merged: Merged) -> ForkChanges:

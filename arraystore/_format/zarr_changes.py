@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any
 
 from arraystore._format.node import Documents
-from arraystore._format.zarr_metadata import array_info
+from arraystore._format.zarr_metadata import ArrayInfo, array_info
 from arraystore._runtime.values import dataclass
 from arraystore.errors import InvalidInputError
 
@@ -124,6 +124,23 @@ def without_consolidated(name: str, document: bytes, before: bytes | None) -> by
 def same_shape(before: Documents, after: Documents) -> bool:
     """Return whether an array keeps its shape."""
     return array_info(before).shape == array_info(after).shape
+
+
+def keeps_chunks(path: str, before: Documents, name: str, document: bytes) -> bool:
+    """Tell whether an array has the same chunks, by their keys, after a document of it was replaced."""
+    new = array_info({name: document})
+    others = {n: before[n] for n in _GRIDS if n in before and n != name}
+    if others and not _same_keys(array_info(others), new):
+        one, other = (f"{path}/{n}" if path else n for n in (name, min(others)))
+        raise InvalidInputError(
+            f"{one!r} and {other!r} differ in dimensions or chunk keys: the two formats of an array share its chunks; "
+            "delete one of them first, or write the other array to another path"
+        )
+    return _same_keys(array_info(before), new)
+
+
+def _same_keys(first: ArrayInfo, second: ArrayInfo) -> bool:
+    return (len(first.grid), first.encodings, first.foreign) == (len(second.grid), second.encodings, second.foreign)
 
 
 def alike(first: Documents, second: Documents) -> bool:

@@ -10,8 +10,8 @@ from arraystore._format.node import Node, NodeKind
 from arraystore._format.zarr_metadata import array_info
 from arraystore.storage.protocol import BytesLike
 
-Read = Callable[[str], BytesLike | None]
-"""Reads the value of a key."""
+Read = Callable[[Node], BytesLike | None]
+"""Reads the value of a file, whose key is one of a chunk by now."""
 Write = Callable[[str, memoryview], None]
 """Sets the value of a key."""
 
@@ -30,7 +30,7 @@ def adopt_early_chunks(changes: ChangeSet, before: Node | None, array: Node, rea
         coords = info.parse(key)
         if coords is not None and info.inside(coords):
             entry, beyond = _written(changes, file), grown is not None and grown.parse(key) is not None
-            data = read(file.path) if entry is None and not beyond else None
+            data = read(file) if entry is None and not beyond else None
             changes.remove_node(file)
             if beyond:
                 continue

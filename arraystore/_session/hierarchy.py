@@ -24,7 +24,7 @@ from arraystore._format.manifest import Manifest
 from arraystore._format.node import MAX_PATH, Node, NodeKind, ancestors
 from arraystore._format.references import DELETED, INLINE, VIRTUAL
 from arraystore._format.reserved_keys import HIDDEN, visible
-from arraystore._format.zarr_changes import without_consolidated
+from arraystore._format.zarr_changes import keeps_chunks, without_consolidated
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_info, known_index, node_type
 from arraystore._log.state import SnapshotState
 from arraystore._runtime import lazy_module
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from arraystore._session import early_chunks
 else:
     early_chunks = lazy_module("arraystore._session.early_chunks")
+
 
 _MAKES_NODE = ("zarr.json", ".zarray", ".zgroup")
 
@@ -68,22 +69,6 @@ def split_document(key: str) -> tuple[str, str] | None:
     """Return path and name of the key of a metadata document; None for another key."""
     path, _, name = key.rpartition("/")
     return (path, name) if name in DOCUMENT_NAMES else None
-
-
-def _keeps_chunks(path: str, node: Node, name: str, document: bytes) -> bool:
-    """Tell whether an array has the same chunks, by their keys, after a document of it was replaced."""
-    new = array_info({name: document})
-    others = {n: d for n, d in node.documents.items() if n in _MAKES_NODE and n != name}
-    if others and not _same_keys(array_info(others), new):
-        raise InvalidInputError(
-            f"{join(path, name)!r} and {join(path, min(others))!r} differ in dimensions or chunk keys: the two "
-            "formats of an array share its chunks; delete one of them first, or write the other array to another path"
-        )
-    return _same_keys(array_info(node.documents), new)
-
-
-def _same_keys(first: ArrayInfo, second: ArrayInfo) -> bool:
-    return (len(first.grid), first.encodings, first.foreign) == (len(second.grid), second.encodings, second.foreign)
 
 
 @dataclass(eq=False)
@@ -192,10 +177,21 @@ class Hierarchy:
         return self._find_chunk(key)
 
     def _find_chunk(self, key: str) -> tuple[ArrayHandle, tuple[int, ...]] | None:
+        target = self._find_array_chunk(key)
+        if target is not None and target[0].inside(target[1]):
+            return target  # whatever file has this key: appends of others have moved the end of the array beyond it
         if self._files or key.startswith(HIDDEN):  # not covered by `_files`, to keep chunk look-ups fast
             file = self.node(file_key(key))
             if file is not None:
                 return self.handle(file), ()
+        return target
+
+    def is_covered(self, file: Node) -> bool:
+        """Tell whether the key of a file is one of a chunk in the grid of an array, which counts instead of it."""
+        target = self._find_array_chunk(file.path)
+        return target is not None and target[0].inside(target[1])
+
+    def _find_array_chunk(self, key: str) -> tuple[ArrayHandle, tuple[int, ...]] | None:
         path, name = split_document(key) or ("\0", "")
         cut = -1 if (owner := self.node(path)) is not None and name in owner.documents else len(key)
         while cut >= 0:
@@ -294,6 +290,9 @@ class Hierarchy:
         if isinstance(place, Layer):
             place = self.reader.find_sync(handle.layers_of(coords), coords)
         return None if place is None else self._read_sync(handle, coords, place, window)
+
+    def _read_file(self, file: Node) -> BytesLike | None:
+        return self.get_chunk_sync(self.handle(file), ())
 
     def _read_sync(
         self, handle: ArrayHandle, coords: tuple[int, ...], place: ReferencePosition, window: Window
@@ -495,7 +494,7 @@ class Hierarchy:
                 self._make_node(changes, path, name, kind, document, node)
                 array = changes.node(path)
                 if kind == NodeKind.ARRAY and array is not None and self._files and changes.has_files_below(path):
-                    early_chunks.adopt_early_chunks(changes, node, array, self.get_sync, self.set_sync)
+                    early_chunks.adopt_early_chunks(changes, node, array, self._read_file, self.set_sync)
             elif node is None:
                 return False  # kept as a file until its node exists
             else:
@@ -517,7 +516,7 @@ class Hierarchy:
                 )
             if node.kind == kind:
                 documents = {**node.documents, name: document}
-                if kind == NodeKind.GROUP or _keeps_chunks(path, node, name, document):
+                if kind == NodeKind.GROUP or keeps_chunks(path, node.documents, name, document):
                     changes.put_node(replace(node, documents=documents))
                     return
             changes.remove_node(node)

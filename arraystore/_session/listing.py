@@ -74,7 +74,7 @@ async def list_prefix(hierarchy: Hierarchy, prefix: str) -> AsyncIterator[str]:
         below = join(node.path, "")
         related = below.startswith(prefix) or prefix.startswith(below)
         if node.kind == NodeKind.FILE:
-            if node.path.startswith(prefix):
+            if node.path.startswith(prefix) and not hierarchy.is_covered(node):
                 yield node.path
             continue
         if not related:
@@ -228,7 +228,7 @@ async def measure_prefix(hierarchy: Hierarchy, prefix: str) -> int:
         _note_arrays_above(hierarchy, reads, path)
     for node in visible_nodes(hierarchy, path):
         if node.kind == NodeKind.FILE:
-            if node.path.startswith(below):
+            if node.path.startswith(below) and not hierarchy.is_covered(node):
                 total += int((await untracked_chunks(hierarchy, node)).length.sum())
             continue
         within = node.path == path or node.path.startswith(below)
