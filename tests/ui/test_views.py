@@ -124,6 +124,24 @@ def test_an_array_without_items_has_no_values_and_no_error(shape: tuple[int, ...
     assert found["values"].size == found["summary"]["count"] == 0
 
 
+def test_chunks_of_varying_shape_are_read_in_windows() -> None:
+    storage = arraystore.in_memory_storage()
+    repo = arraystore.Repository.create(storage)
+    shapes = {"small": [[2, 3, 5], [5, 7]], "large": [[1_000, 9_000] * 400, [500, 500]]}
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        with repo.transaction("main", message="rectilinear") as store:
+            for name, chunks in shapes.items():
+                shape = tuple(map(sum, chunks))
+                array = zarr.create_array(store, name=name, shape=shape, chunks=chunks, dtype="f8")
+                array[-2:] = np.arange(2 * shape[1]).reshape(2, -1)
+        ask = viewer(open_to_look(storage))
+        small = ask("preview", at="branch:main", path="small")["values"]
+        np.testing.assert_array_equal(small, [*[[0] * 12] * 8, range(12), range(12, 24)])
+        large = ask("preview", at="branch:main", path="large", index="3999999,0")
+    assert (large["clipped"], large["axes"][0]["stop"]) == (True, 4_000_000)
+    assert large["summary"]["count"] <= 400 * 400
+
+
 def test_text_is_a_table(view: View) -> None:
     found = view("preview", at="branch:main", path="words")
     assert (found["kind"], found["table"], found["values"]) == ("table", [["a", "<b>", "c"]], None)

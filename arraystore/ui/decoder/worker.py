@@ -27,6 +27,7 @@ def main() -> None:
     sys.stdout = sys.stderr  # what a codec prints is no message
     numcodecs.blosc.set_nthreads(1)  # each thread takes address space
     zarr.config.set({"threading.max_workers": 1, "async.concurrency": 1})
+    zarr.config.set({"array.rectilinear_chunks": True})  # whoever asks has enabled them
     _bound_resources()
     while (request := receive(source)) is not None:
         _answer(sink, *request)

@@ -66,7 +66,7 @@ class Guard:
         if Headers(scope=scope).get("host", "").lower() not in self._hosts:
             return PlainTextResponse("this address is not one of this server", 421)
         if scope["method"] not in _METHODS:
-            return PlainTextResponse("this page only reads", 405)
+            return PlainTextResponse("this page only reads", 405, {"Allow": ", ".join(sorted(_METHODS))})
         token, slash, _ = scope["path"][1:].partition("/")
         if not slash or not secrets.compare_digest(token.encode(), self._token.encode()):
             return PlainTextResponse("not found: open the address that arraystore ui has printed", 404)

@@ -25,6 +25,7 @@ from arraystore._session.regions.access import Region, open_region
 from arraystore._session.regions.layout import decode_layout
 from arraystore._session.session import Session
 from arraystore.ui.decoder.process import DECODER
+from arraystore.ui.views.chunk_sides import chunks_between
 from arraystore.ui.views.hierarchy import chunk_shape, document_of
 from arraystore.ui.views.limits import MAX_CHUNKS_READ, MAX_ENCODED_BYTES, TooLargeError
 from arraystore.ui.views.manifests import visible_chunks
@@ -77,11 +78,13 @@ def _read_scalar(found: Node, chunks: dict[str, bytes], fill: Any) -> npt.NDArra
 
 
 def _touched(found: Node, selection: Sequence[slice | int]) -> list[range]:
-    """Return the chunks that a region touches along each axis: all of them where they differ in length."""
+    """Return the chunks that a region touches along each axis: all of them where their lengths are unknown."""
     info, sides = array_info(found.documents), chunk_shape(document_of(found))
+    bounds = [(each.start, each.stop) if isinstance(each, slice) else (each, each + 1) for each in selection]
+    if (varying := chunks_between(document_of(found), bounds)) is not None:
+        return varying
     if sides is None or 0 in sides:
         return [range(count) for count in info.grid]
-    bounds = [(each.start, each.stop) if isinstance(each, slice) else (each, each + 1) for each in selection]
     return [range(low // side, -(-high // side)) for (low, high), side in zip(bounds, sides, strict=True)]
 
 

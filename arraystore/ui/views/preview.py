@@ -17,6 +17,7 @@ from arraystore._session.regions.access import open_array
 from arraystore._session.regions.layout import layout_of
 from arraystore._session.session import Session
 from arraystore.ui.views.bounded_reading import read_bounded
+from arraystore.ui.views.chunk_sides import largest_chunk
 from arraystore.ui.views.coordinates import Axis, axis_of, load_coordinate, text_of
 from arraystore.ui.views.hierarchy import attributes_of, dimension_names, document_of, inner_chunk_shape
 from arraystore.ui.views.limits import (
@@ -155,7 +156,8 @@ async def read_plane(session: Session, found: Node, axes: Sequence[int] | None, 
     at = check_index(index, sizes)
     shown = () if not sizes else choose_axes(sizes, axes) if len(sizes) > 1 else (0,)
     numeric = dtype.kind in "biuf"
-    chunk = inner_chunk_shape(document_of(found)) or sizes
+    document = document_of(found)
+    chunk = inner_chunk_shape(document) or largest_chunk(document, sizes) or sizes
     windows, clipped = _windows(found, sizes, chunk, at, shown, dtype.itemsize, numeric=numeric)
     names = dimension_names(found) or (None,) * len(sizes)
     labels = [load_coordinate(session, found, name, size) for name, size in zip(names, sizes, strict=False)]
