@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import html
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from arraystore._format.types import Int64s
-from arraystore._runtime.formatting import one_line, printable
+from arraystore._runtime.display import Section, View
+from arraystore._runtime.formatting import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -87,20 +88,20 @@ def _code(text: str) -> str:
     return f"{fence} {text} {fence}"
 
 
-def diff_to_html(sections: Sections, limit: int | None = _MOST_LINES) -> str:
-    """Return a table."""
-    rows: list[str] = []
-    for title, lines in sections.items():
-        shown, rest = _cut(lines, limit)
-        items = [
-            " → ".join(f"<code>{html.escape(one_line(path))}</code>" for path in line.paths)
-            + (f" <small>{html.escape(one_line(line.detail))}</small>" if line.detail else "")
-            for line in shown
-        ]
-        cell = "<br>".join([*items, *([rest] if rest else [])])
-        style = 'style="text-align:left;vertical-align:top"'
-        rows.append(f"<tr><th {style}>{title} ({len(lines):,})</th><td {style}>{cell}</td></tr>")
-    return f'<table class="arraystore-diff">{"".join(rows)}</table>' if rows else "<p>no changes</p>"
+def diff_to_html(sections: Sections) -> str:
+    """Return a table for each kind of change, as a notebook shows it."""
+    return View(
+        "Changes" if sections else "no changes", sections=tuple(itertools.starmap(_table, sections.items()))
+    ).to_html()
+
+
+def _table(title: str, lines: list[Line]) -> Section:
+    rows = tuple([line.paths + ((line.detail,) if line.detail else ()) for line in lines[:_MOST_LINES]])
+    columns = _COLUMNS.get(title, ("path",))
+    return Section(f"{title} ({len(lines):,})", columns, rows, more=len(lines) - len(rows))
+
+
+_COLUMNS = {"moved nodes": ("from", "to"), "updated chunks": ("array", "chunks")}
 
 
 _COLOURS = {"new": "green", "deleted": "red", "updated": "yellow", "moved": "cyan"}

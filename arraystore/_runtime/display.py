@@ -135,6 +135,9 @@ def _rest(each: Section, cut: int = 0) -> list[str]:
 # -- HTML ---------------------------------------------------------------------------------------------------
 
 _TABLE = "border-collapse:collapse;margin:2px 0;font-size:inherit"
+_SHORT = 26
+"""Characters of a cell that is never broken into lines: the time of a snapshot, its id."""
+
 _LINE = "border:0;border-bottom:1px solid rgba(128,128,128,.25)"
 
 
@@ -144,7 +147,8 @@ def _escape(text: str) -> str:
 
 def _cell(tag: str, text: str, *, right: bool = False) -> str:
     align = "right;font-variant-numeric:tabular-nums" if right else "left"
-    style = f"text-align:{align};vertical-align:top;padding:2px 12px 2px 0;{_LINE}"
+    wrap = "white-space:nowrap" if len(text) <= _SHORT else "overflow-wrap:anywhere;min-width:12em"
+    style = f"text-align:{align};vertical-align:top;padding:2px 12px 2px 0;{wrap};{_LINE}"
     if tag == "th":
         style += ";font-weight:500;opacity:.7"
     return f'<{tag} style="{style}">{_escape(text)}</{tag}>'

@@ -82,4 +82,8 @@ def _member(value: Any, *names: str) -> Any:
 
 def _shape_text(shape: Any) -> str:
     sizes = shape[:_MOST_DIMENSIONS] if isinstance(shape, list) else []
-    return " × ".join([f"{size:,}" if isinstance(size, int) else "?" for size in sizes])
+    return " × ".join([f"{size:,}" if isinstance(size, int) else "?" for size in sizes]) or _empty_shape(shape)
+
+
+def _empty_shape(shape: Any) -> str:
+    return "scalar" if shape == [] else ""

@@ -96,9 +96,8 @@ def _arrays(statistics: RepositoryStatistics) -> Table:
 
 
 def _rate_text(statistics: RepositoryStatistics) -> str:
-    rate = statistics.rate.per_day
-    often = "" if rate is None else f", {rate:,.0f} a day" if rate >= 10 else f", {rate:.2g} a day"
-    return f"newest {count_text(len(statistics.snapshots), 'snapshot')} of branch {statistics.branch}{often}"
+    newest = f"newest {count_text(len(statistics.snapshots), 'snapshot')} of branch {statistics.branch}"
+    return f"{newest}; {statistics.rate.text}"
 
 
 def _snapshots(statistics: RepositoryStatistics) -> Table:

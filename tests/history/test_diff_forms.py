@@ -59,6 +59,13 @@ def test_html_and_rich_show_what_markdown_does() -> None:
         assert "2 chunks: (0, 1), (2, 3)" in text
 
 
+def test_html_has_a_table_for_each_kind_of_change() -> None:
+    text = MANY._repr_html_()
+    assert text.count("<summary") == len(MANY._sections())
+    assert "updated chunks (3)" in text
+    assert "font-weight:600" in text  # the title that all displays have
+
+
 def test_no_changes_are_said_to_be_none_in_every_form() -> None:
     for text in (repr(Diff()), Diff().to_markdown().lower(), Diff()._repr_html_(), _shown(Diff())):
         assert "no changes" in text

@@ -23,7 +23,9 @@ from arraystore import (
 )
 from arraystore._conflicts import Conflict, Conflicts, ConflictType
 from arraystore._maintenance.verification.findings import Finding, Severity, VerifyReport
+from arraystore._maintenance.verification.statistics import CommitRate
 from arraystore._runtime import run
+from arraystore._runtime.display import View, section
 from arraystore.errors import RefNotFoundError, StorageError
 from arraystore.storage import DeleteFailure, WrapperStorage
 from arraystore.storage.wrapper import StorageRequest
@@ -344,6 +346,28 @@ def test_statistics_are_lines_and_tables() -> None:
     assert max(map(len, lines)) <= 100
     assert "/group/temp" in repr(statistics)
     assert page(statistics).rows("array")[0][:2] == ["/group/temp", "4"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(CommitRate(8, 8, 8, 1_324_777.2), "8 commits within a day"), (CommitRate(60, 0, 2, 2.0), "2.00 a day"),
+     (CommitRate(60, 5, 30, 31.4), "31 a day"), (CommitRate(0, 0, 0, None), "unknown rate")],
+)  # fmt: skip
+def test_a_rate_is_told_only_of_a_history_longer_than_a_day(rate: CommitRate, text: str) -> None:
+    assert rate.text == text
+
+
+def test_cells_are_broken_only_where_they_are_long() -> None:
+    shown = section("", ("time", "message"), [("2026-01-01 00:00:00", "x" * 400)], tuple)
+    text = View("", sections=shown).to_html()
+    assert text.count("white-space:nowrap") == 3
+    assert text.count("overflow-wrap:anywhere") == 1
+
+
+def test_an_array_without_dimensions_is_called_a_scalar() -> None:
+    session = repository().writable_session("main")
+    zarr.create_array(session.store, name="number", shape=(), dtype="f8")
+    assert ["/number", "scalar", "float64"] in [row[:3] for row in page(session).cells]
 
 
 def test_a_collection_is_summed_up() -> None:

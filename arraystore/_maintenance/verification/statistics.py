@@ -26,7 +26,7 @@ from arraystore._log.state import SnapshotState, StateBuilder
 from arraystore._maintenance.object_table import ObjectTable
 from arraystore._maintenance.verification.inventory import SHELVES, Inventory, list_all, take_inventory
 from arraystore._runtime.display import Described, View, section
-from arraystore._runtime.formatting import bytes_text
+from arraystore._runtime.formatting import bytes_text, count_text
 from arraystore.storage.counting import CountingStorage
 from arraystore.storage.protocol import Storage
 
@@ -105,6 +105,14 @@ class CommitRate:
     per_day: float | None
     """Snapshots a day between the oldest and the newest one; None for fewer than two, or none apart in time."""
 
+    @property
+    def text(self) -> str:
+        """The rate in words; of a history that is not a day old only the number of its snapshots."""
+        if self.snapshots == self.last_day > 0:
+            return f"{count_text(self.snapshots, 'commit')} within a day"
+        rate = self.per_day
+        return "unknown rate" if rate is None else f"{rate:,.{0 if rate >= 10 else 2}f} a day"
+
 
 @dataclass(frozen=True, repr=False)
 class RepositoryStatistics(Described):
@@ -144,11 +152,10 @@ class RepositoryStatistics(Described):
     def _view(self) -> View:
         packs = self.packs
         live = f"{packs.live_fraction:.0%} of {bytes_text(packs.bytes)} is live"
-        rate = self.rate.per_day
         facts = (
             ("total", bytes_text(self.total_bytes)),
             ("packs", f"{packs.count:,}: {live}, {packs.unused:,} without live data" if packs.count else "none"),
-            ("commits", "unknown rate" if rate is None else f"{rate:,.{0 if rate >= 10 else 2}f} a day"),
+            ("commits", self.rate.text),
         )
         objects = [(kind, each) for kind, each in self.objects.items() if each.count]
         sections = (
