@@ -49,6 +49,7 @@ def _tqdm_bar(title: str) -> Iterator[Update]:
                 bar.update(done - bar.n)  # draws at most ten times a second
 
         yield update
+        bar.set_description_str(title)  # what stays below a cell is no stage of the work
 
 
 @contextmanager

@@ -136,7 +136,7 @@ def test_all_that_reports_progress_can_show_a_bar() -> None:
 def test_names_of_a_repository_do_not_steer_the_terminal(bars: list[Bar]) -> None:
     with progress_bars.open_bar("Copying") as update:
         update("branch \x1b[31m\r\u202e", 0, 4)
-    assert bars[0].shown[-1] == "Copying: branch \ufffd[31m\ufffd\ufffd"
+    assert bars[0].shown[1:] == ["Copying: branch \ufffd[31m\ufffd\ufffd", "Copying"]
 
 
 async def test_the_asynchronous_twin_shows_one_bar(bars: list[Bar]) -> None:
@@ -198,7 +198,7 @@ def test_tqdm_itself_draws_stage_count_and_total(capsys: pytest.CaptureFixture[s
     with progress_bars.open_bar("Copying") as update:
         update("chunks", 0, 4)
         update("chunks", 4, 4)
-    assert "Copying: chunks: 100%" in capsys.readouterr().err
+    assert "Copying: 100%" in capsys.readouterr().err
 
 
 def test_decorated_functions_keep_names_signatures_and_kinds() -> None:
