@@ -350,7 +350,7 @@ def test_statistics_are_lines_and_tables() -> None:
 
 @pytest.mark.parametrize(
     ("rate", "text"),
-    [(CommitRate(8, 8, 8, 1_324_777.2), "8 commits within a day"), (CommitRate(60, 0, 2, 2.0), "2.00 a day"),
+    [(CommitRate(8, 8, 8, 1_324_777.2), "8 within a day"), (CommitRate(60, 0, 2, 2.0), "2.00 a day"),
      (CommitRate(60, 5, 30, 31.4), "31 a day"), (CommitRate(0, 0, 0, None), "unknown rate")],
 )  # fmt: skip
 def test_a_rate_is_told_only_of_a_history_longer_than_a_day(rate: CommitRate, text: str) -> None:

@@ -26,7 +26,7 @@ from arraystore._log.state import SnapshotState, StateBuilder
 from arraystore._maintenance.object_table import ObjectTable
 from arraystore._maintenance.verification.inventory import SHELVES, Inventory, list_all, take_inventory
 from arraystore._runtime.display import Described, View, section
-from arraystore._runtime.formatting import bytes_text, count_text
+from arraystore._runtime.formatting import bytes_text
 from arraystore.storage.counting import CountingStorage
 from arraystore.storage.protocol import Storage
 
@@ -109,7 +109,7 @@ class CommitRate:
     def text(self) -> str:
         """The rate in words; of a history that is not a day old only the number of its snapshots."""
         if self.snapshots == self.last_day > 0:
-            return f"{count_text(self.snapshots, 'commit')} within a day"
+            return f"{self.snapshots:,} within a day"
         rate = self.per_day
         return "unknown rate" if rate is None else f"{rate:,.{0 if rate >= 10 else 2}f} a day"
 
