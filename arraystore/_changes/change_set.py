@@ -76,6 +76,8 @@ class ChangeSet:
         self.inline = bytearray()
         self.node_epochs: dict[str, int] = {}
         self.touched: dict[NodeId, ChunkTable] = {}
+        self.cuts: dict[NodeId, dict[int, tuple[int, ...]]] = {}
+        """Grids beyond which chunks were cut off, by the epoch in which that was."""
         self._inline_copy = b""
         self._pack_copy: tuple[PackId, ...] = ()
         self._below: Counter[str] | None = None
@@ -212,8 +214,17 @@ class ChangeSet:
         changes.table.fit(grid)
         if any(new < had for new, had in zip(grid, old, strict=True)):
             changes.visible = self._visible(node.id, grid, changes.visible)
+            if self.epoch:
+                self._note_cut(
+                    node.id, tuple([new if new < had else _UNCUT for new, had in zip(grid, old, strict=True)])
+                )
             coords, _ = changes.table.columns()
             changes.table.drop((coords < np.array(grid, dtype=np.int64)).all(axis=1))
+
+    def _note_cut(self, identifier: NodeId, cut: tuple[int, ...]) -> None:
+        """Note what forks that were issued before have not seen."""
+        cuts = self.cuts.setdefault(identifier, {})
+        cuts[self.epoch] = tuple(map(min, cut, cuts.get(self.epoch, cut)))
 
     def cut(self, node: Node, grid: tuple[int, ...]) -> None:
         """Cut off what the base has of an array beyond a grid that it had in between."""

@@ -11,6 +11,7 @@ import numpy as np
 from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepare import final_references
+from arraystore._forks.cuts import Cut, cut_off, take_cuts
 from arraystore._forks.merged import CellLog, Merged, MergedNode, grid_of
 from arraystore._forks.node_merge import apply_node, check_nodes, check_siblings, with_taken_back
 from arraystore._forks.payload_table import (
@@ -254,22 +255,24 @@ def apply_payloads(
         nodes = [_written(nodes_by_id, array) for array in table.arrays]
         check_decodings(table, nodes)
         check_cut_off(changes, table.forks, nodes_by_id, merged)
-        cuts = find_cuts(changes, table)
+        found_cuts = find_cuts(changes, table)
         table = _within(table, nodes)
         logs = [merged.log(node) for node in nodes]
         order, numbers, again = sorted_cells(table, table.numbers([log.strides for log in logs]))
         writers, spans = table.writers(), table.spans()
         resized = _changed_meanwhile(changes, table.forks)
         for node, log, span in zip(nodes, logs, spans, strict=True):
-            if span.start < span.stop and (on_overlap == "error" or node.id in resized) and (again[span].any() or log):
-                shared = _shared(table.forks, writers, order[span], numbers[span], again[span], log, merged)
+            cuts = merged.cuts.get(node.id, ())
+            beside = again[span].any() or log or cuts
+            if span.start < span.stop and (on_overlap == "error" or node.id in resized) and beside:
+                shared = _shared(table.forks, writers, order[span], numbers[span], again[span], log, merged, cuts)
                 coords = np.unique(log.coords(shared), axis=0)
                 if len(coords) and on_overlap == "error":
                     _refuse(node.path, coords)
                 if len(coords) and len(edges := _edges(changes, node, coords)):
                     _refuse_edges(node.path, edges)
         del again
-        for node, cut in cuts:
+        for node, cut in found_cuts:
             changes.cut(node, cut)
         for fork in table.forks:
             for change in fork.nodes:
@@ -278,6 +281,7 @@ def apply_payloads(
                 apply_node(changes, change)
                 first = before if last is None or last.fork != fork.fork else last.before
                 merged.nodes[key] = MergedNode(fork.fork, changes.node(key), first)
+            take_cuts(changes, merged.cuts, fork.fork)
         references, forks = _adopt_sources(changes, table.references), table.forks
         changes.packs.adopt_statistics(table.statistics)
         del table  # with the sources as they were
@@ -308,11 +312,15 @@ def _shared(
     again: Bools,
     log: CellLog,
     merged: Merged,
+    cuts: Sequence[Cut],
 ) -> Int64s:
     """Return the numbers of cells that two forks wrote, or a fork and, since it was issued, the session."""
     shared_numbers: list[Int64s] = []
     for some in _stretches(len(order)):
-        shared = again[some] | _late(forks, writers.of(order[some]), numbers[some], log, merged)
+        of_cells = writers.of(order[some])
+        shared = again[some] | _late(forks, of_cells, numbers[some], log, merged)
+        if cuts:
+            shared |= cut_off(cuts, forks, of_cells, log.coords(numbers[some]))
         shared_numbers.append(numbers[some][shared])
     return np.concatenate(shared_numbers)
 
@@ -337,7 +345,8 @@ def _values(references: References, order: Int64s) -> Int64s:
 
 
 def _note_own(changes: ChangeSet, merged: Merged) -> None:
-    """Move the session's own writes since forks were issued into the logs."""
+    """Move the session's own writes since forks were issued into the logs, and what it has cut off."""
+    take_cuts(changes, merged.cuts, None)
     touched, changes.touched = changes.touched, {}
     for identifier, table in touched.items():
         coords, values = table.columns()
@@ -365,6 +374,8 @@ def note_unseen(changes: ChangeSet, merged: Merged) -> None:
     with changes.lock:
         _note_own(changes, merged)
         for identifier, written in changes.arrays.items():
+            if written.visible is not None:
+                merged.cuts.setdefault(identifier, []).append(Cut(0, None, written.visible))
             coords, _ = written.table.columns()
             if len(coords):
                 log = _log_of(merged, identifier, coords)

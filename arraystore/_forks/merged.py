@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from arraystore._format.node import Node, NodeKind
 from arraystore._format.types import Int32s, Int64s
 from arraystore._format.zarr_metadata import array_info
 from arraystore._runtime.values import dataclass
+
+if TYPE_CHECKING:
+    from arraystore._forks.cuts import Cut
 
 
 class CellLog(ChunkTable):
@@ -68,6 +72,8 @@ class Merged:
 
     cells: dict[NodeId, CellLog] = field(default_factory=dict)
     """Chunks changed since the first fork was issued, by id of the array."""
+    cuts: dict[NodeId, list[Cut]] = field(default_factory=dict)
+    """What was cut off from arrays, by their ids."""
     nodes: dict[str, MergedNode] = field(default_factory=dict)
     """The last change of a node by a fork, by key of the node."""
     numbers: dict[ForkId, int] = field(default_factory=dict)
