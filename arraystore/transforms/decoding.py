@@ -52,8 +52,11 @@ class NumberDecoder:
             valid = there if valid is None else valid & there
         if valid is not None and bool(valid.all()):
             valid = None
-        numbers = values * self.scale + self.offset if self.is_packed else values
-        return numbers, valid
+        return self._unpacked(values) if self.is_packed else values, valid
+
+    def _unpacked(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        # Narrow floats would stay narrow: 16 bits of 273.15 more than some degrees are quarters of a degree.
+        return values.astype(self.result_dtype) * self.scale + self.offset
 
 
 def mask_of(array: zarr.Array[Any]) -> Any:

@@ -285,6 +285,18 @@ def test_integers_of_another_sign_by_their_attributes_are_refused(session: Sessi
         reduce_array(session, "a", "out", "mean")
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", ">f4"])
+def test_packed_floats_are_unpacked_in_double_precision(session: Session, dtype: str) -> None:
+    values = np.array([0.1, 0.2, 0.3, 7], dtype)
+    put(session, "a", values, (2,), attributes={"add_offset": 273.15})
+    expected = values.astype("f8") + 273.15
+    reduce_array(session, "a", "max", "max")
+    reduce_array(session, "a", "mean", "mean")
+    quantile(session, "a", "median", 0.5)
+    found = [float(get(session, name)) for name in ("max", "mean", "median")]
+    np.testing.assert_allclose(found, [expected.max(), expected.mean(), np.median(expected)], rtol=1e-14)
+
+
 @pytest.mark.parametrize(("dtype", "mark"), [("i1", 1.5), ("u2", -0.5), ("?", 2)])
 def test_a_missing_value_that_integers_cannot_be_is_refused_and_hides_no_other(
     session: Session, dtype: str, mark: Any
