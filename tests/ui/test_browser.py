@@ -248,7 +248,7 @@ def test_storage_is_told_on_request(watched: Watched, url: str) -> None:
     page = watched.open(f"{url}#/storage/branch%3Amain", ".tile")
     assert page.locator(".bars tbody tr").count() >= 4
     page.click("text=List objects and packs")
-    page.wait_for_selector("text=live")
+    page.wait_for_selector("text=no packs")
     page.click("text=What would a collection free?")
     page.wait_for_selector("text=Nothing was deleted")
 
@@ -300,6 +300,10 @@ def test_the_keyboard_alone_reaches_everything(watched: Watched, url: str, world
     )
     assert len(set(wanted)) > (15 if view == "data" else 8)
     assert set(wanted) <= reached
+    address = page.url
+    page.focus(".skip")
+    page.keyboard.press("Enter")
+    assert (page.evaluate("document.activeElement.id"), page.url) == ("main", address)
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -377,18 +381,22 @@ def test_ten_thousand_commits_are_a_few_elements_and_scroll_to_the_end(browser: 
         "lanes": [at % 2 for at in rows],
         "labels": {"0": ["main"], "1": ["topic"]},
         "marks": {},
-        "sources": {},
+        "sources": {str(at): f"{at + 700:020d}" for at in range(0, count - 700, 2)},
         "rebased": {},
         "forks": {},
         "complete": True,
     }
     main = {"name": "main", "snapshot": history["ids"][0], "time": 0, "broken": None}
     overview = {"location": "nowhere", "status": "online", "tags": [], "branches": [main]}
-    views = {"overview": {"result": overview}, "history&limit=200": {"result": history}}
+    columns = ("ids", "parents", "times", "subjects", "lanes")
+    newest = {**history, **{name: history[name][:200] for name in columns}, "complete": False}  # type: ignore[index]
+    newest["parents"] = [parent if parent < 200 else -2 for parent in newest["parents"]]
+    views = {"overview": {"result": overview}, "history&limit=200": {"result": newest}, "history": {"result": history}}
     file = tmp_path / "many.html"
     file.write_text(bundled_page({"made": "now", "version": "0", "branch": "main", "views": views}, "many"))
     watched = Watched(browser)
-    page = watched.open(f"file://{file}", ".virtual-row")
+    page = watched.open(f"file://{file}#/history?id={history['ids'][5_000]}", ".virtual-row")  # type: ignore[index]
+    page.wait_for_selector(".virtual-row[aria-selected=true]:visible:has-text('Commit 5000')")
     assert page.locator(".virtual-row").count() < 60
     page.focus(".virtual")
     page.keyboard.press("End")

@@ -103,20 +103,31 @@ async function show(force = false) {
   const root = h("div", { class: `view view-${place.view}` });
   try {
     const update = await view.show(root, place, abort.signal, (element) => {
-      if (mine === current) fill(main, element);
+      if (mine === current) put(element);
     });
     mine.update = update;
   } catch (error) {
-    if (mine === current && error.name !== "AbortError") fill(main, problem(error));
+    if (mine === current && error.name !== "AbortError") put(problem(error));
     return;
   }
-  if (mine === current && root.parentElement !== main) fill(main, root);
+  if (mine === current && root.parentElement !== main) put(root);
+}
+
+// Shows a view; whoever came by a link of the one before goes on with the keyboard where it was.
+function put(element) {
+  const inside = main.contains(document.activeElement);
+  fill(main, element);
+  if (inside) main.focus({ preventScroll: true });
 }
 
 try {
   const theme = localStorage.getItem("arraystore-theme");
   if (theme === "dark" || theme === "light") document.documentElement.dataset.theme = theme;
 } catch { /* a page of a file may have no storage */ }
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();  // its address would be that of a view
+  main.focus();
+});
 header();
 footer();
 window.addEventListener("hashchange", () => show());

@@ -43,7 +43,7 @@ class DataPage {
 
   start(tree) {
     this.list = new VirtualList({
-      label: "Groups and arrays", height: ROW,
+      label: "Groups and arrays", height: ROW, roles: ["tree", "treeitem"],
       draw: (row, element) => this.drawRow(this.rows[row], element),
       choose: (row) => this.go(this.rows[row].path),
       open: (row) => this.toggle(this.rows[row].path),
@@ -104,6 +104,9 @@ class DataPage {
     const depth = this.words || !row.path ? 0 : row.path.split("/").length;
     element.style.setProperty("--depth", depth);
     const group = row.kind === "group";
+    element.setAttribute("aria-level", depth + 1);
+    if (group && !this.words) element.setAttribute("aria-expanded", !this.closed.has(row.path));
+    else element.removeAttribute("aria-expanded");
     const icon = group && this.closed.has(row.path) ? "▸" : ICONS[row.kind];
     fill(element,
       group ? h("span", { class: "fold", "aria-hidden": "true", onclick: (event) => { event.stopPropagation(); this.toggle(row.path); } }, icon)

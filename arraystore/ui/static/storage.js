@@ -126,10 +126,16 @@ async function listObjects() {
   const refs = await overview();
   const found = await get("objects", { branch: refs.branches[0].name });
   const most = Math.max(1, ...found.kinds.map(([, , size]) => size));
-  const packs = Math.max(1, ...found.by_live_share);
   return [
     h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Objects by kind" }, h("table", { class: "bars" }, h("thead", {}, h("tr", {}, ["Objects", "Share", "Bytes", "Number"].map((each) => h("th", { scope: "col" }, each)))),
       h("tbody", {}, found.kinds.map(([kind, number, size]) => h("tr", {}, h("th", { scope: "row" }, kind.replace("_", " ")), h("td", { class: "wide" }, bar([["packed", size]], most)), h("td", {}, bytes(size)), h("td", {}, count(number))))))),
+    ...(found.packs ? liveShares(found) : [h("p", { class: "hint" }, "no packs")]),
+  ];
+}
+
+function liveShares(found) {
+  const packs = Math.max(1, ...found.by_live_share);
+  return [
     h("h3", {}, `${plural(found.packs, "pack")}, ${found.pack_bytes ? Math.round((100 * found.live_bytes) / found.pack_bytes) : 100} % of ${bytes(found.pack_bytes)} live`),
     h("div", { class: "columns small", role: "img", "aria-label": `Packs by live share, from a tenth to all: ${found.by_live_share.join(", ")}` }, found.by_live_share.map((number, at) => {
       const column = h("i", { title: `${plural(number, "pack")} up to ${10 * (at + 1)} % live` });

@@ -4,19 +4,20 @@ import { h } from "./dom.js";
 
 export class VirtualList {
   // draw(row, element) fills an element for a row; choose(row) is called when a row is picked, open(row) on Enter.
-  constructor({ label, height, draw, choose, open, scrolled }) {
+  constructor({ label, height, draw, choose, open, scrolled, roles = ["listbox", "option"] }) {
     this.height = height;
     this.draw = draw;
     this.choose = choose;
     this.open = open;
     this.scrolled = scrolled;
+    [, this.role] = roles;
     this.length = 0;
     this.selected = -1;
     this.pool = new Map();
     this.free = [];
     this.id = `list${(VirtualList.count = (VirtualList.count || 0) + 1)}`;
     this.inner = h("div", { class: "virtual-inner", role: "presentation" });
-    this.element = h("div", { class: "virtual", role: "listbox", tabindex: "0", "aria-label": label, onkeydown: (event) => this.key(event), onscroll: () => this.soon() }, this.inner);
+    this.element = h("div", { class: "virtual", role: roles[0], tabindex: "0", "aria-label": label, onkeydown: (event) => this.key(event), onscroll: () => this.soon() }, this.inner);
     this.inner.addEventListener("click", (event) => this.clicked(event));
     new ResizeObserver(() => this.soon()).observe(this.element);
   }
@@ -63,7 +64,7 @@ export class VirtualList {
   }
 
   show(row) {
-    const element = this.free.pop() || this.inner.appendChild(h("div", { class: "virtual-row", role: "option" }));
+    const element = this.free.pop() || this.inner.appendChild(h("div", { class: "virtual-row", role: this.role }));
     element.hidden = false;
     element.id = `${this.id}-${row}`;
     element.dataset.row = row;
