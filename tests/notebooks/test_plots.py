@@ -124,6 +124,13 @@ def test_dimensions_are_chosen_by_name_or_position_and_others_are_summed_up() ->
             session.plot_chunks("air/temp", dims=dims)  # type: ignore[arg-type]
 
 
+def test_a_title_names_only_the_first_of_many_dimensions() -> None:
+    session = Repository.create(in_memory_storage()).writable_session("main")
+    zarr.create_array(session.store, name="a", shape=(2,) * 20, chunks=(1,) * 20, dtype="i1")
+    title = drawn(session.plot_chunks("a"))[0]
+    assert title == f"/a: {' × '.join('2' * 8)} × … chunks\nsummed up along axis 2, axis 3, axis 4 and 15 more"
+
+
 def test_a_picture_is_drawn_on_the_axes_of_the_caller() -> None:
     _, (left, right) = plt.subplots(1, 2)
     repo = repository()

@@ -26,6 +26,8 @@ _LINED = 64
 
 _INCHES_PER_CELL, _LARGEST = 0.28, 6.4
 _MOST_STRETCHED = 6
+_MOST_NAMES, _MOST_SIDES = 3, 8
+"""Dimensions that are summed up, and sides of the chunk grid, that a title names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +155,9 @@ def _name_axes(ax: Axes, picture: ChunkPicture, dims: Sequence[str]) -> None:
 def _title(path: str, picture: ChunkPicture, dims: Sequence[str]) -> str:
     """Return the name of an array, its chunk grid, and the dimensions along which chunks are summed up."""
     grid = picture.grid
-    sides = " × ".join(f"{size:,}" for size in grid) or "1"
+    sides = " × ".join(f"{size:,}" for size in grid[:_MOST_SIDES]) or "1"
+    sides += " × …" if len(grid) > _MOST_SIDES else ""
     others = [name_text(dims[axis], 20) for axis in range(len(grid)) if axis not in picture.axes and grid[axis] > 1]
-    summed = f"\nsummed up along {', '.join(others)}" if others else ""
+    more = f" and {len(others) - _MOST_NAMES} more" if len(others) > _MOST_NAMES else ""
+    summed = f"\nsummed up along {', '.join(others[:_MOST_NAMES])}{more}" if others else ""
     return f"{name_text(path, 40)}: {sides} {'chunk' if set(grid) <= {1} else 'chunks'}{summed}"
