@@ -328,7 +328,7 @@ class ChangeSet:
         """Delete chunks, shape (n, d)."""
         with self.lock:
             below = node.id in self.base.keys
-            if node.id not in self.arrays and not below:
+            if node.id not in self.arrays and not (below or self.epoch):
                 return
             self.check_open()
             changes = self.array(node)
@@ -416,9 +416,9 @@ class ChangeSet:
         """Delete a chunk; returns whether anything may have changed."""
         with self.lock:
             changes = self.arrays.get(node.id)
-            # Others may write the chunk meanwhile, so that even deleting one that is not there says something.
+            # Others and forks may write the chunk meanwhile: even deleting one that is not there says something.
             below = node.id in self.base.keys
-            if changes is None and not below:
+            if changes is None and not (below or self.epoch):
                 return False
             self.check_open()
             changes = self.array(node)

@@ -140,6 +140,19 @@ def test_an_early_fork_does_not_make_a_late_one_collide_with_what_that_one_saw(r
     assert [values(session)[number] for number in (0, 3)] == [6, 5]
 
 
+def test_fill_values_that_the_session_writes_since_to_an_array_of_its_own_collide_like_chunks(
+    repo: ars.Repository,
+) -> None:
+    session = repo.writable_session("main")
+    created = zarr.create_array(session.store, name="new", shape=(4,), chunks=(2,), dtype="i4", fill_value=0)
+    fork = session.fork()
+    created[:2] = 0
+    zarr.open_array(fork.store, path="new")[:] = 5
+    with pytest.raises(MergeConflictError) as caught:
+        session.merge(fork)
+    assert caught.value.chunks == ((0,),)
+
+
 def test_references_that_the_session_set_since_collide_like_chunks(repo: ars.Repository) -> None:
     session = repo.writable_session("main")
     (fork,) = forks(session, (3, 5))
