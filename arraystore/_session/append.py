@@ -86,6 +86,8 @@ def _parts(hierarchy: Hierarchy, data: Mapping[str, npt.ArrayLike], dim: str) ->
     if not data:
         raise InvalidInputError("data must not be empty: pass values by path")
     parts = [_part(hierarchy, path, values, dim) for path, values in data.items()]
+    if len({part.node.id for part in parts}) < len(parts):
+        raise InvalidInputError(f"an array must be named once in data, and is twice in {list(data)}: join its values")
     _check_together(hierarchy, parts, dim)
     return parts
 
@@ -147,6 +149,8 @@ def _unique_part(parts: list[_Part], unique: str) -> _Part:
 
 
 def _not_repeated(part: _Part, there: npt.NDArray[Any], unique: str) -> Unique:
+    if bool((part.values != part.values).any()):
+        raise InvalidInputError(f"{unique!r} must not repeat, and missing values (NaN, NaT) equal nothing: fill them")
     twice = np.intersect1d(there, part.values)
     if len(twice) or len(np.unique(part.values)) < len(part.values):
         shown = ", ".join(map(str, twice[:3])) if len(twice) else "a value among those appended, twice"

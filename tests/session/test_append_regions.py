@@ -138,3 +138,18 @@ def test_a_document_keeps_its_bytes_but_for_the_shape() -> None:
 
 def test_the_shape_of_chunks_of_varying_sides_is_left_to_zarr() -> None:
     assert growth.with_shape(b'{"shape": [2], "chunk_grid": {"name": "rectilinear"}}', (3,)) is None
+
+
+def test_an_array_that_is_named_twice_is_refused(session: Session) -> None:
+    zarr.create_array(session.store, name="a", shape=(2,), chunks=(2,), dtype="i4", dimension_names=["t"])
+    with pytest.raises(InvalidInputError, match="must be named once"):
+        session.append({"a": [1, 2], "/a": [3, 4]}, "t")
+    assert session.read("a").tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("dtype", "missing"), [("f8", np.nan), ("M8[s]", np.datetime64("NaT", "s"))])
+def test_a_missing_value_is_not_unique(session: Session, dtype: str, missing: Any) -> None:
+    zarr.create_array(session.store, name="a", shape=(0,), chunks=(2,), dtype=dtype, dimension_names=["t"])
+    with pytest.raises(InvalidInputError, match="missing values"):
+        session.append({"a": np.array([missing], dtype)}, "t", unique="a")
+    assert session.read("a").shape == (0,)
