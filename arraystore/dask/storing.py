@@ -30,7 +30,7 @@ from arraystore.storage.sharing import check_shared
 if TYPE_CHECKING:
     from dask.array.core import Array as DaskArray
 
-__all__ = ["check_scheduler", "store_dask"]
+__all__ = ["check_scheduler", "session_of", "store_dask"]
 
 Region = tuple[slice, ...]
 _SHOWN = 100
@@ -112,7 +112,7 @@ def _checked(
 ) -> tuple[Session | ForkSession, list[_Part]]:
     """Return the session of the targets, and the place of each source."""
     all_sources, all_targets = _several(sources), _several(targets)
-    session = _session_of(all_targets)
+    session = session_of(all_targets)
     _check_lengths(session, all_targets)
     parts = _placed(all_sources, all_targets, _regions(regions, len(all_targets)))
     _check_blocks(parts)
@@ -288,7 +288,7 @@ def _positions(source: DaskArray, target: zarr.Array[Any], region: Region | None
     return places
 
 
-def _session_of(targets: Sequence[zarr.Array[Any]]) -> Session | ForkSession:
+def session_of(targets: Sequence[zarr.Array[Any]]) -> Session | ForkSession:
     """Return the one session or fork of all targets."""
     sessions: list[Session | ForkSession] = []
     for target in targets:

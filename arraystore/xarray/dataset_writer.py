@@ -84,7 +84,9 @@ class DatasetWriter:
                 if self.append_dim is not None:
                     existing.update(f"{store.zarr_group.path}/{name}".strip("/") for name in store.array_keys())
         writer.write(self.session, existing, kept)
-        return PendingWrite(tuple(writer.sources), tuple(writer.targets), tuple(writer.regions), self.split_every)
+        return PendingWrite(
+            tuple(writer.sources), tuple(writer.targets), tuple(writer.regions), self.split_every, self.session._id
+        )
 
     def _open(self) -> Any:
         return TimeCheckingStore.open_group(

@@ -13,6 +13,7 @@ from xarray.backends.common import ArrayWriter
 from arraystore._session.fork import ForkSession
 from arraystore._session.regions.like import read_whole, write_like
 from arraystore._session.session import Session
+from arraystore.errors import SessionStateError
 from arraystore.xarray.batches import batches
 from arraystore.xarray.kept_coordinates import equal_values
 
@@ -25,6 +26,8 @@ class PendingWrite:
     targets: tuple[Any, ...] = ()
     regions: tuple[Any, ...] = ()
     split_every: int | None = None
+    session_id: bytes | None = None
+    """Id that the session had, which it loses when its changes are discarded."""
 
     def compute(self, **kwargs: Any) -> None:
         """Compute the arrays and write them into the session, which must not have been committed since.
@@ -40,8 +43,13 @@ class PendingWrite:
         """
         if not self.sources:
             return
-        from arraystore.dask.storing import store_dask_here
+        from arraystore.dask.storing import session_of, store_dask_here
 
+        session = session_of(self.targets)
+        if isinstance(session, Session) and self.session_id not in (None, session._id):
+            raise SessionStateError(
+                "the changes of the session were discarded, and what is to be computed with them: write it again"
+            )
         store_dask_here(self.sources, self.targets, self.regions, self.split_every, **kwargs)
 
 

@@ -51,6 +51,10 @@ def parts_of(
     """Return the datasets of groups, that of the root first."""
     if not isinstance(obj, xr.DataTree):
         dataset = _as_dataset(obj)
+        if append_dim is not None and append_dim not in dataset.dims:
+            raise InvalidInputError(
+                f"append_dim={append_dim!r} must be a dimension of the dataset, which has {list(dataset.dims)}"
+            )
         return [Part("", dataset if append_dim is None else _load(dataset), encoding)]
     for dim in () if append_dim is None else (append_dim,):
         if not any(dim in node.dims for node in obj.subtree):

@@ -49,7 +49,7 @@ CHANGES: dict[str, tuple[Callable[[xr.Dataset], xr.Dataset], str]] = {
     "one is missing": (lambda d: d.drop_vars("rain"), "has 'rain' along 'time', and the dataset does not"),
     "the coordinate is missing": (lambda d: d.drop_vars("time"), "has 'time' along 'time'"),
     "one is new": (snow, r"has 'snow' along 'time', and group '/' does not.*drop_vars\(\['snow'\]\)"),
-    "all are missing": (lambda d: d.isel(time=0, drop=True), "'rain', 'temperature', 'time'"),
+    "all are missing": (lambda d: d.isel(time=0, drop=True), "must be a dimension of the dataset"),
     "one lacks the dimension": (lambda d: d.assign(rain=d.rain.isel(time=0, drop=True)), "has 'rain' along"),
 }
 

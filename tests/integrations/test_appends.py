@@ -215,3 +215,81 @@ def test_what_was_put_off_is_not_computed_into_places_that_a_rebase_has_moved(re
         pending.compute()
     rain = zarr.open_array(mine.store, path="rain", mode="r")
     np.testing.assert_array_equal(rain[4:6], weather(10, 2)["rain"])
+
+
+def counted(values: list[int], units: str | None, calendar: str | None = None) -> xr.Dataset:
+    """Return a dataset whose times are numbers that were not decoded."""
+    attrs = {name: value for name, value in (("units", units), ("calendar", calendar)) if value is not None}
+    return xr.Dataset({"v": ("t", np.arange(len(values)))}, coords={"t": ("t", values, attrs)})
+
+
+DAYS = "days since 2000-01-01"
+
+
+@pytest.mark.parametrize(
+    ("held", "new", "text"),
+    [
+        ((DAYS,), ("days since 2000-01-03",), "the same number is another time"),
+        ((DAYS, "noleap"), (DAYS, "standard"), "calendar 'noleap'.*calendar 'standard'"),
+        ((DAYS,), (DAYS, "360_day"), "calendar None.*calendar '360_day'"),
+        ((DAYS,), ("hours since 2000-01-01",), "counts time in 'days since"),
+        (("days since 1-1-1",), ("days since 1-1-1", "proleptic_gregorian"), "the same number is another time"),
+        ((None,), (DAYS,), "has no units"),
+    ],
+)
+@pytest.mark.parametrize("options", [{"append_dim": "t"}, {"mode": "a"}])
+def test_numbers_that_are_other_times_in_the_array_are_refused(
+    memory_repo: Repository, held: Any, new: Any, text: str, options: Any
+) -> None:
+    session = memory_repo.writable_session("main")
+    to_arraystore(counted([0, 1], *held), session)
+    session.commit("times")
+    session = memory_repo.writable_session("main")
+    with pytest.raises(InvalidInputError, match=text):
+        to_arraystore(counted([2, 3], *new), session, **options)
+    assert not session.has_uncommitted_changes
+
+
+@pytest.mark.parametrize(
+    ("held", "new"),
+    [
+        ((DAYS,), (DAYS, "standard")),
+        ((DAYS, "gregorian"), ("day since 2000-1-1 00:00:00", "proleptic_gregorian")),
+        ((DAYS, "noleap"), ("days since 2000-01-01T00:00Z", "365_day")),
+        ((DAYS,), (None,)),
+    ],
+)
+def test_numbers_that_are_the_same_times_are_appended(memory_repo: Repository, held: Any, new: Any) -> None:
+    session = memory_repo.writable_session("main")
+    to_arraystore(counted([0, 1], *held), session)
+    to_arraystore(counted([2, 3], *new), session, append_dim="t")
+    assert session.read("t").tolist() == [0, 1, 2, 3]
+
+
+def test_times_are_not_appended_to_numbers(memory_repo: Repository) -> None:
+    session = memory_repo.writable_session("main")
+    to_arraystore(xr.Dataset({"v": ("t", [1.0])}, coords={"t": [0]}), session)
+    times = np.array(["2024-01-01"], dtype="M8[ns]")
+    with pytest.raises(InvalidInputError, match="'t' has no units, and the values to write count time in 'days since"):
+        to_arraystore(xr.Dataset({"v": ("t", [1.0])}, coords={"t": times}), session, append_dim="t")
+    assert session.read("t").tolist() == [0]
+
+
+@pytest.mark.parametrize("dim", ["tme", 5, "x"])
+def test_a_dimension_that_the_dataset_lacks_overwrites_nothing(memory_repo: Repository, dim: Any) -> None:
+    session = memory_repo.writable_session("main")
+    to_arraystore(xr.Dataset({"v": ("time", [1.0, 2.0])}), session)
+    with pytest.raises(InvalidInputError, match=r"must be a dimension of the dataset, which has .'time'."):
+        to_arraystore(xr.Dataset({"v": ("time", [3.0, 4.0])}), session, append_dim=dim)
+    assert session.read("v").tolist() == [1.0, 2.0]
+
+
+def test_what_was_put_off_is_not_computed_into_what_was_appended_after_a_reset(repo: Repository) -> None:
+    session = repo.writable_session("main")
+    pending = to_arraystore(lazy(weather(4, 2)), session, append_dim="time", compute=False)
+    session.discard_changes()
+    to_arraystore(weather(10, 2), session, append_dim="time")
+    with pytest.raises(SessionStateError, match="were discarded"):
+        pending.compute()
+    session.commit("the others")
+    xr.testing.assert_identical(reread(repo), days(10))

@@ -64,3 +64,26 @@ def test_values_at_the_ends_and_missing_ones_are_written(
     to_arraystore(dataset(values), session, encoding={"v": encoding})
     with xr.open_dataset(session, engine="arraystore") as found:
         np.testing.assert_allclose(found.v.values, values, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("value", "text"), [(70000, "from 1 to 70000.*int16"), (-40000, "from -40000 to 1")])
+def test_integers_that_the_array_does_not_hold_are_not_appended(memory_repo: Repository, value: int, text: str) -> None:
+    session = memory_repo.writable_session("main")
+    to_arraystore(xr.Dataset({"v": ("t", np.array([1, 2], "i2"))}), session)
+    session.commit("two values")
+    session = memory_repo.writable_session("main")
+    with pytest.raises(InvalidInputError, match=text):
+        to_arraystore(xr.Dataset({"v": ("t", np.array([1, value]))}), session, append_dim="t")
+    assert not session.has_uncommitted_changes
+
+
+def test_integers_at_the_ends_are_appended_exactly(memory_repo: Repository) -> None:
+    session = memory_repo.writable_session("main")
+    ends = [-(1 << 63), (1 << 63) - 1, (1 << 53) + 1]
+    to_arraystore(xr.Dataset({"v": ("t", np.array(ends)), "u": ("t", np.array([0, (1 << 64) - 1, 1], "u8"))}), session)
+    again = xr.Dataset({"v": ("t", np.array(ends, "i8")), "u": ("t", np.array([(1 << 64) - 1, 2, 3], "u8"))})
+    to_arraystore(again, session, append_dim="t")
+    assert session.read("v").tolist() == ends * 2
+    assert session.read("u").tolist() == [0, (1 << 64) - 1, 1, (1 << 64) - 1, 2, 3]
+    with pytest.raises(InvalidInputError, match="int64"):
+        to_arraystore(again.assign(v=again.u, u=again.u), session, append_dim="t")
