@@ -54,8 +54,8 @@ _session.pipeline.emptiness _session.pipeline.installing _session.pipeline.looku
 _session.pipeline.projection _session.pipeline.reading _session.pipeline.scatter _session.pipeline.shards
 _session.pipeline.target _session.pipeline.threads _session.pipeline.writing
 errors
-storage.cache_usage storage.forking storage.keys storage.local storage.local_files storage.local_handles
-storage.local_sources storage.object_state storage.protocol storage.source_urls
+storage.cache_usage storage.forking storage.keys storage.local storage.local_files storage.local_fsyncs
+storage.local_handles storage.local_sources storage.object_state storage.protocol storage.source_urls
 """
 """Modules that the first commit of a process loads, without packages that hold others."""
 

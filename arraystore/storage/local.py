@@ -8,7 +8,6 @@ import errno
 import itertools
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,6 +29,7 @@ from arraystore.storage.local_files import (
     walk,
     write_file,
 )
+from arraystore.storage.local_fsyncs import fsync_each, is_write_back_error
 from arraystore.storage.local_handles import Handle, HandleCache
 from arraystore.storage.local_sources import check_below, file_info, is_same_file
 from arraystore.storage.protocol import ByteRange, BytesLike, DeleteFailure, ObjectInfo, Storage, check_listing_lag
@@ -41,9 +41,6 @@ _TEMPORARY = ".tmp"
 _OPEN_FILES = 64
 # Up to here a read or a write that is not fsynced takes less time than a hop to a thread and back.
 _INLINE_BYTES = 256 * 1024
-_SYNC_THREADS = 8
-# Errors of fsync when data did not reach the disk.
-_WRITE_BACK_ERRORS = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT})
 _MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 _REMEDIES = {
@@ -375,8 +372,8 @@ class LocalStorage(Storage):
                 paths = list(self._unsynced)
                 self._unsynced = {}
             try:
-                _for_each(self._sync_file, paths)
-                _for_each(self._make_entry_durable, _one_per_directory(paths))
+                fsync_each(self._sync_file, paths)
+                fsync_each(self._make_entry_durable, _one_per_directory(paths))
             except BaseException as error:  # no thread could be started, for instance
                 self._keep_unsynced(paths, error)
                 if isinstance(error, OSError):
@@ -392,7 +389,7 @@ class LocalStorage(Storage):
     def _keep_unsynced(self, paths: Sequence[str], error: BaseException) -> None:
         """Record for later syncs that these files are not durable."""
         with self._lock:
-            if _is_write_back_error(error):
+            if is_write_back_error(error):
                 # The kernel reports a failed write-back once, so a lost file must not count as durable later.
                 self._lost.update(paths)
             else:
@@ -478,20 +475,3 @@ def _unlink_if_there(path: str) -> None:
 
 def _one_per_directory(paths: Sequence[str]) -> list[str]:
     return list({os.path.dirname(path): path for path in paths}.values())
-
-
-def _for_each(action: Callable[[str], None], paths: Sequence[str]) -> None:
-    """Call `action` for all paths concurrently, so that the journal commits them together."""
-    if len(paths) < 2:
-        for path in paths:
-            action(path)
-        return
-    with ThreadPoolExecutor(min(_SYNC_THREADS, len(paths)), thread_name_prefix="arraystore-fsync") as threads:
-        futures = [threads.submit(action, path) for path in paths]
-    errors = [error for future in futures if (error := future.exception()) is not None]
-    if errors:
-        raise max(errors, key=_is_write_back_error)  # that of one file must not hide that of another
-
-
-def _is_write_back_error(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in _WRITE_BACK_ERRORS
