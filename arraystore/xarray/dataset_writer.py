@@ -11,11 +11,12 @@ import xarray as xr
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.xarray.deferred import DeferredWriter, PendingWrite, is_dask
+from arraystore.xarray.checking_store import CheckingStore
+from arraystore.xarray.dask_arrays import is_dask
+from arraystore.xarray.deferred import DeferredWriter, PendingWrite
 from arraystore.xarray.growing import all_parts_or_none, check_parts_grow, growing
 from arraystore.xarray.kept_coordinates import check_coordinates
 from arraystore.xarray.parts import Mode, Part, Region, appended, check_names, region_of
-from arraystore.xarray.time_units import TimeCheckingStore
 
 try:
     from xarray.backends.writers import dump_to_store
@@ -89,7 +90,7 @@ class DatasetWriter:
         )
 
     def _open(self) -> Any:
-        return TimeCheckingStore.open_group(
+        return CheckingStore.open_group(
             store=self.session.store,
             group=self.group,
             mode=self.mode,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from arraystore._session.regions.like import read_whole, write_like
 from arraystore._session.session import Session
 from arraystore.errors import SessionStateError
 from arraystore.xarray.batches import batches
+from arraystore.xarray.dask_arrays import is_dask
 from arraystore.xarray.kept_coordinates import equal_values
 
 
@@ -99,9 +99,3 @@ def _values(
     """Yield the values of arrays, small ones read together; `like` has arrays as large by path."""
     for paths in batches(like, lambda path: like[path].nbytes):
         yield from zip(paths, map(np.asarray, read_whole(session, paths)), strict=True)
-
-
-def is_dask(value: Any) -> bool:
-    """Tell whether values are a dask array."""
-    dask = sys.modules.get("dask")  # who has a dask array has imported it
-    return dask is not None and bool(dask.is_dask_collection(value))

@@ -1,4 +1,4 @@
-"""Groups that xarray writes to: times that are counted otherwise than in their arrays are refused, and what wraps."""
+"""Units and calendars of times, which are refused where an array counts otherwise."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-from xarray.backends import ZarrStore
 
 from arraystore.errors import InvalidInputError
-from arraystore.xarray.integer_limits import check_limits
 
 _CALENDARS = {"noleap": "365_day", "all_leap": "366_day", "gregorian": "standard"}
 
@@ -17,34 +15,14 @@ _REFORM = 1582
 """Year in which the standard calendar became the Gregorian one, which the proleptic one always was."""
 
 
-class TimeCheckingStore(ZarrStore):
-    """A group whose arrays take no times in other units than their own, and no numbers that their integers do not hold.
-
-    Where the units of an array of integers do not hold a time, xarray counts in finer ones, and writes that count under
-    the units that the array has, as it does with numbers that were not decoded.
-    """
-
-    __slots__ = ()
-
-    def encode(self, variables: Any, attributes: Any) -> Any:
-        """Encode variables, which xarray does before it writes anything; raise `InvalidInputError`."""
-        for name, variable in variables.items():
-            check_limits(name, variable)
-        encoded, attributes = super().encode(variables, attributes)  # type: ignore[no-untyped-call,unused-ignore]
-        there = () if self._mode == "w" else self.array_keys()  # type: ignore[no-untyped-call,unused-ignore]
-        for name, variable in encoded.items():
-            if name in there and _counts_time(variable.attrs):
-                _check_units(name, variable.attrs, self.zarr_group[name].attrs)
-        return encoded, attributes
-
-
-def _counts_time(attributes: Mapping[str, Any]) -> bool:
+def counts_time(attributes: Mapping[str, Any]) -> bool:
+    """Tell whether attributes of an array say that it counts time."""
     units = attributes.get("units")
     return isinstance(units, str) and (" since " in units or str(attributes.get("dtype")).startswith("timedelta64"))
 
 
-def _check_units(name: str, new: Mapping[str, Any], there: Mapping[str, Any]) -> None:
-    """Check attributes of encoded times against those of their array, which stay as they are."""
+def check_units(name: str, new: Mapping[str, Any], there: Mapping[str, Any]) -> None:
+    """Check attributes of encoded times against those of their array, which stay; raise `InvalidInputError`."""
     wanted, held = new["units"], there.get("units")
     if not isinstance(held, str):
         raise InvalidInputError(

@@ -125,7 +125,7 @@ def to_arraystore(
     InvalidInputError
         If arguments do not go together, two dask chunks share a Zarr chunk, the units of an existing array do not hold
         a time, a coordinate differs from that of the arrays to append to, `obj` lacks an array of a group that has
-        `append_dim` or has a new one, values in memory do not fit the integers of an encoding, or processes of dask
+        `append_dim` or has a new one, an encoding or an existing array does not hold the values, or processes of dask
         cannot open the storage.
     SessionStateError
         If a fork is to be appended to.

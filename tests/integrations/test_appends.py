@@ -275,6 +275,33 @@ def test_times_are_not_appended_to_numbers(memory_repo: Repository) -> None:
     assert session.read("t").tolist() == [0]
 
 
+def with_bounds(repo: Repository) -> xr.Dataset:
+    """Write times whose bounds have no units of their own, as in CF, and return them."""
+    session = repo.writable_session("main")
+    group = zarr.create_group(session.store)
+    times = {"units": DAYS, "calendar": "noleap", "bounds": "t_bounds"}
+    group.create_array("t", data=np.array([10, 20]), dimension_names=("t",), attributes=times)
+    group.create_array("t_bounds", data=np.array([[5, 15], [15, 25]]), dimension_names=("t", "n"))
+    session.commit("times")
+    return xr.open_dataset(repo, engine="arraystore", use_cftime=True).load()
+
+
+@pytest.mark.filterwarnings("ignore:.*use_cftime")
+def test_bounds_without_units_are_appended_as_their_times_count(memory_repo: Repository) -> None:
+    times = with_bounds(memory_repo)
+    session = memory_repo.writable_session("main")
+    to_arraystore(times, session, append_dim="t")
+    assert session.read("t_bounds").tolist() == [[5, 15], [15, 25]] * 2
+
+
+@pytest.mark.filterwarnings("ignore:.*use_cftime")
+def test_a_region_of_bounds_without_units_counts_as_their_times(memory_repo: Repository) -> None:
+    times = with_bounds(memory_repo)
+    session = memory_repo.writable_session("main")
+    to_arraystore(times.isel(t=[1]), session, region={"t": slice(0, 1)})
+    assert session.read("t_bounds").tolist() == [[15, 25], [15, 25]]
+
+
 @pytest.mark.parametrize("dim", ["tme", 5, "x"])
 def test_a_dimension_that_the_dataset_lacks_overwrites_nothing(memory_repo: Repository, dim: Any) -> None:
     session = memory_repo.writable_session("main")

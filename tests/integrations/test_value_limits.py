@@ -1,4 +1,4 @@
-"""Values that the integers of an encoding do not hold are refused, before anything changes."""
+"""Values that an encoding or an array does not hold are refused, before anything changes."""
 
 from __future__ import annotations
 
@@ -87,3 +87,80 @@ def test_integers_at_the_ends_are_appended_exactly(memory_repo: Repository) -> N
     assert session.read("u").tolist() == [0, (1 << 64) - 1, 1, (1 << 64) - 1, 2, 3]
     with pytest.raises(InvalidInputError, match="int64"):
         to_arraystore(again.assign(v=again.u, u=again.u), session, append_dim="t")
+
+
+LATER = ["of dask", "in memory"]
+
+
+def as_variable(values: Any, kind: str) -> xr.Dataset:
+    dataset = xr.Dataset({"v": ("t", values)})
+    return dataset.chunk({"t": 1}) if kind == "of dask" else dataset
+
+
+@pytest.mark.parametrize("kind", LATER)
+@pytest.mark.parametrize(
+    ("held", "new", "text"),
+    [
+        (np.array([1], "i4"), np.array([1, 1 << 40]), "from 1099511627776 to 1099511627776|from 1 to 1099511627776"),
+        (np.array([1], "i2"), np.array([1.0, np.nan]), "has NaN"),
+        (np.array([1.0], "f4"), np.array([np.inf, 1e300]), r"1e\+300.*float32"),
+        (np.array([1.0], "f2"), np.array([1, 70000]), "70000.*float16"),
+        (np.array([1.0]), np.array([1.0, 1j]), "take their real part"),
+        (np.array([1]), np.array([1.0, 1j]), "take their real part"),
+        (np.array([True]), np.array([1, 2]), r"truth values \(bool\)"),
+        (np.array(["ab"]), np.array([123, 4]), "convert them to texts"),
+        (np.array(["ab"], "T"), np.array([123, 4]), "convert them to texts"),
+        (np.array(["ab"]), np.array(["a", "abc"], object), "texts of 3 characters.*those of 2"),
+        (np.array([b"ab"]), np.array([b"a", b"abc"], object), "texts of 3 characters.*those of 2"),
+        (np.array([1]), np.array(["1", "2"], object), "convert them to numbers"),
+        (np.array([1.0]), np.array(["1", "2"], object), "convert them to numbers"),
+    ],
+)
+def test_values_that_the_array_does_not_hold_are_not_appended(
+    memory_repo: Repository, held: Any, new: Any, text: str, kind: str
+) -> None:
+    session = memory_repo.writable_session("main")
+    to_arraystore(as_variable(held, kind), session)
+    session.commit("one value")
+    session = memory_repo.writable_session("main")
+    with pytest.raises(InvalidInputError, match=text):
+        to_arraystore(as_variable(new, kind), session, append_dim="t")
+    assert not session.has_uncommitted_changes
+
+
+@pytest.mark.parametrize("kind", LATER)
+@pytest.mark.parametrize(
+    ("held", "new"),
+    [
+        (np.array([1], "i4"), np.array([2, -(1 << 31)])),
+        (np.array([1.0], "f4"), np.array([np.nan, -np.inf, float(np.finfo("f4").max)])),
+        (np.array([1j]), np.array([1.0, 2.0])),
+        (np.array([True]), np.array([1, 0])),
+        (np.array(["ab"]), np.array(["a", "äö"], object)),
+        (np.array(["ab"], object), np.array(["abc", ""], object)),
+    ],
+)
+def test_values_of_another_data_type_that_the_array_holds_are_appended(
+    memory_repo: Repository, held: Any, new: Any, kind: str
+) -> None:
+    session = memory_repo.writable_session("main")
+    to_arraystore(as_variable(held, kind), session)
+    to_arraystore(as_variable(new, kind), session, append_dim="t")
+    np.testing.assert_array_equal(session.read("v"), [*held.tolist(), *new.tolist()])
+
+
+def test_texts_that_an_encoding_would_cut_off_are_refused(memory_repo: Repository) -> None:
+    session = memory_repo.writable_session("main")
+    texts = xr.Dataset({"v": ("t", np.array(["abc", "ab"], object))})
+    with pytest.raises(InvalidInputError, match="'v' has texts of 3 characters, and its encoding holds those of 2"):
+        to_arraystore(texts, session, encoding={"v": {"dtype": "S2"}})
+    to_arraystore(texts, session, encoding={"v": {"dtype": "S3"}}, mode="w")
+    assert session.read("v").tolist() == [b"abc", b"ab"]
+
+
+def test_lengths_of_time_are_not_appended_to_times(memory_repo: Repository) -> None:
+    session = memory_repo.writable_session("main")
+    to_arraystore(xr.Dataset({"v": ("t", np.array(["2024-01-01"], "M8[ns]"))}), session)
+    with pytest.raises(InvalidInputError, match="cannot encode the variable 'v'"):
+        to_arraystore(xr.Dataset({"v": ("t", np.array([1], "m8[s]"))}), session, append_dim="t")
+    assert session.read("v").tolist() == [0]
