@@ -14,7 +14,7 @@ import numpy as np
 from arraystore._format.ids import PackId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -72,6 +72,14 @@ def is_sound(seed: int, offset: int, framed: BytesLike) -> bool:
     readable = framed if type(framed) is bytes else _readable(framed)  # hot path
     placed = google_crc32c.extend(seed, offset.to_bytes(8, "little"))
     return bool(google_crc32c.extend(placed, readable) == _RESIDUE)
+
+
+def are_sound_pieces(seed: int, offset: int, pieces: Iterable[BytesLike]) -> bool:
+    """Return whether a chunk in pieces, the last of which is its checksum, is the one written at this offset."""
+    checksum = _placed(seed, offset)
+    for piece in pieces:
+        checksum = google_crc32c.extend(checksum, _readable(piece))
+    return bool(checksum == _RESIDUE)
 
 
 def all_sound(

@@ -25,7 +25,7 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from arraystore import ChunkDamagedError, ReadOnlyError, Repository, RepositoryConfig, Session, in_memory_storage
-from arraystore._session.pipeline import pipeline, writing
+from arraystore._session.pipeline import in_place, pipeline, writing
 from arraystore._session.pipeline.pipeline import ArrayStoreCodecPipeline
 from arraystore.storage import local_filesystem_storage
 from tests.session.conftest import FarMemory
@@ -179,11 +179,13 @@ async def _keys(store: Any) -> set[str]:
     params=[(1, 0, writing._LARGE), (pipeline._FEWEST, pipeline._LISTED, 1)], ids=["any", "many, as if they were large"]
 )
 def fewest(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have selections of any number of chunks handled as a whole, or of as many as usual, each encoded by itself."""
+    """Have selections of any number of chunks handled as a whole, or of as many as usual, each by itself."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "_FEWEST", request.param[0])
         patch.setattr(pipeline, "_LISTED", request.param[1])
         patch.setattr(writing, "_LARGE", request.param[2])
+        patch.setattr(in_place, "_LARGE", request.param[2])
+        patch.setattr(in_place, "_PIECE", 3 * request.param[2])
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,12 @@ from arraystore import (
     RepositoryConfig,
     Session,
     in_memory_storage,
+    local_filesystem_storage,
 )
+from arraystore._session.pipeline import in_place, pipeline
 from arraystore._session.regions import access, few
 from arraystore.errors import SelectionError
+from tests.commit.support import keys
 from tests.session.conftest import FarMemory
 from tests.session.test_codec_pipeline import TINY, assert_same, layouts, make_array, outcome, selections, values
 
@@ -40,13 +44,19 @@ pytestmark = [
 COMPRESSORS: dict[str, Any] = {"raw": None, "zstd": ZstdCodec()}
 
 
-@pytest.fixture(params=["one by one", "in blocks", "in runs", "as usual"])
+@pytest.fixture(params=["one by one", "in blocks", "in runs", "in place, singly", "in place, in runs", "as usual"])
 def steps(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have chunks read and written one by one, copied singly or in runs out of blocks, or as their number decides."""
+    """Have chunks read and written one by one, copied singly or in runs out of blocks, or as their number decides.
+
+    In place, those that are contiguous are read as if they were large.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if request.param != "as usual":
             patch.setattr(access, "are_few", lambda *_: request.param == "one by one")
-            patch.setattr(access, "are_copied_singly", lambda *_: request.param == "in blocks")
+            patch.setattr(access, "are_copied_singly", lambda *_: request.param in ("in blocks", "in place, singly"))
+        if request.param.startswith("in place"):
+            patch.setattr(in_place, "_LARGE", 1)
+            patch.setattr(in_place, "_PIECE", 5)
         yield
 
 
@@ -240,6 +250,42 @@ def test_basic_regions_are_read_and_written_without_zarr(
     np.testing.assert_array_equal(session.read("a"), model)
 
 
+@pytest.mark.parametrize("through_zarr", [True, False])
+@pytest.mark.parametrize("listed", [0, 64])
+@pytest.mark.parametrize("verify", [True, False])
+def test_large_chunks_are_read_straight_into_the_array(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, through_zarr: bool, listed: int, verify: bool
+) -> None:
+    repo = Repository.create(local_filesystem_storage(tmp_path, fsync=False))
+    session, values = repo.writable_session("main"), np.arange(6 * 65536, dtype="i4").reshape(6, 256, 256)
+    zarr.create_array(session.store, name="a", data=values, chunks=(1, 256, 256), compressors=None)
+    session.commit("six chunks of 256 KiB")
+    monkeypatch.setattr(pipeline, "_LISTED", listed)
+    monkeypatch.setattr(access, "are_copied_singly", lambda *_: listed > 0)
+    monkeypatch.setattr("arraystore._session.pipeline.blocks._LocalReader.__call__", refuse)
+    monkeypatch.setattr(access, "read_generally", refuse)
+    reading = repo.readonly_session("main", verify_chunks=verify)
+    found = zarr.open_array(reading.store, path="a")[1:] if through_zarr else reading.read("a", slice(1, None))
+    np.testing.assert_array_equal(found, values[1:])
+
+
+@pytest.mark.parametrize("through_zarr", [True, False])
+def test_a_damaged_chunk_that_is_read_into_the_array_is_named(tmp_path: Path, through_zarr: bool) -> None:
+    storage = local_filesystem_storage(tmp_path, fsync=False)
+    session = Repository.create(storage).writable_session("main")
+    zarr.create_array(
+        session.store, name="a", data=np.ones((6, 256, 256), "i4"), chunks=(1, 256, 256), compressors=None
+    )
+    session.commit("six chunks of 256 KiB")
+    (key,) = keys(storage, "chunks/")
+    data = bytearray(storage.get_sync(key))
+    data[2 * len(data) // 3] ^= 1
+    storage.put_sync(key, bytes(data))
+    reading = Repository.open(storage).readonly_session("main")
+    with pytest.raises(ChunkDamagedError, match=r"chunk \(4, 0, 0\) of '/a'"):
+        zarr.open_array(reading.store, path="a")[...] if through_zarr else reading.read("a")
+
+
 @pytest.mark.parametrize(
     ("selection", "compressors", "far", "expected"),
     [
@@ -342,6 +388,7 @@ def race(
     return reads, changed, verdict(mine) if mine.has_uncommitted_changes else None
 
 
+@pytest.mark.parametrize("steps", ["one by one", "in blocks", "in runs", "as usual"], indirect=True)
 @pytest.mark.usefixtures("steps")
 @settings(suppress_health_check=[*settings().suppress_health_check, HealthCheck.function_scoped_fixture])
 @given(

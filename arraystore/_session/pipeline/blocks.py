@@ -7,8 +7,8 @@ truncated or unreadable under a map kills the process where `pread` returns an e
 
 Of 25 ms of processor time for 48 MiB that are not compressed, into memory that is there, some 11 are the kernel's copy,
 5 the copy into the caller's array and 3 checksums; a copy in memory of as much takes 4.5.  New memory for the result
-costs a page fault for each 2 MiB, since numpy asks for huge pages, not one for each 4 KiB.  Reading chunks of 1 MiB
-straight into the caller's array, where they are contiguous, would save 8 % of the processor time.
+costs a page fault for each 2 MiB, since numpy asks for huge pages, not one for each 4 KiB.  Large chunks that are
+contiguous in the caller's array need no block: `in_place`.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.blocks import Block, for_each_block
 from arraystore._session.pipeline.byte_codecs import UndecodableError
 from arraystore._session.pipeline.codecs import ChunkCodec
+from arraystore._session.pipeline.in_place import read_in_place
 from arraystore._session.pipeline.lookup import OTHER, locate_cells
 from arraystore._session.pipeline.projection import Batch, coordinates
 from arraystore._session.pipeline.writing import SelectionWriter
@@ -47,6 +48,15 @@ class Listing:
     def count(self) -> int:
         """Number of chunks."""
         return len(self.coords)
+
+    def is_sliced(self, number: int) -> bool:
+        """Tell whether the items of a chunk are selected by slices, and are a view of the user's array."""
+        within, outside = self.within[number], self.outside[number]
+        return isinstance(within, tuple) and isinstance(outside, tuple) and _slices(within) and _slices(outside)
+
+
+def _slices(items: tuple[Any, ...]) -> bool:
+    return all(isinstance(item, slice) for item in items)
 
 
 def list_chunks(
@@ -84,7 +94,8 @@ def read_listing(
                 items = chunk[listing.within[number]]
                 out[listing.outside[number]] = items.squeeze(axes) if axes else items
 
-    for_each_block(hierarchy, located, use)
+    views = () if axes else ((at, out[listing.outside[at]]) for at in range(listing.count) if listing.is_sliced(at))
+    for_each_block(hierarchy, read_in_place(hierarchy, located, codec, views), use)
     return missing
 
 

@@ -13,6 +13,7 @@ from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.blocks import Block, for_each_block
 from arraystore._session.pipeline.byte_codecs import UndecodableError
 from arraystore._session.pipeline.codecs import ChunkCodec
+from arraystore._session.pipeline.in_place import read_in_place, whole_chunks_in
 from arraystore._session.pipeline.lookup import OTHER, Located, locate
 from arraystore._session.pipeline.projection import Projection
 from arraystore._session.pipeline.scatter import Scatter
@@ -43,7 +44,8 @@ def read_located(
     hierarchy: Hierarchy, located: Located, codec: ChunkCodec, selection: Projection, out: Array, fill: Any
 ) -> npt.NDArray[np.bool_]:
     """Read chunks that were looked up."""
-    for_each_block(hierarchy, located, block_reader(located, codec, selection, out, fill))
+    use = block_reader(located, codec, selection, out, fill)
+    for_each_block(hierarchy, read_in_place(hierarchy, located, codec, whole_chunks_in(selection, codec, out)), use)
     return located.missing
 
 

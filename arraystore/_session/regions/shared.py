@@ -7,7 +7,7 @@ a pass over runs for each region, and 0.2 where chunks are compressed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,13 @@ class SharedChunks:
             for number, chunk in zip(numbers, decoded.chunks, strict=True):
                 for region, outside, within in self.copies[number]:
                     self.outs[region][outside] = chunk[within]
+
+    def whole_chunks(self) -> Iterator[tuple[int, Array]]:
+        """Yield the positions of chunks that are copied once, and the items that they are copied to."""
+        for number, copies in enumerate(self.copies):
+            if len(copies) == 1:
+                region, outside, _ = copies[0]
+                yield number, self.outs[region][outside]
 
     def fill_missing(self, fill: Any) -> set[int]:
         """Set the items of chunks that do not exist; returns the numbers of the regions that have any."""
