@@ -14,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 import zarr
 
-from arraystore._session.hierarchy import check_key
+from arraystore._format.node import ancestors
+from arraystore._session.append_undo import all_or_none
+from arraystore._session.hierarchy import check_key, join
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.spark.argument_checks import check_choice
@@ -185,25 +187,22 @@ def created(
     session: Session, missing: MissingArrays, choice: NewArrays, coordinates: Mapping[str, NewCoordinate | int],
     append_dim: str | None,
 ) -> Iterator[tuple[CreatedArray, ...]]:  # fmt: skip
-    """Create arrays, and take that back if the block fails."""
-    clean = not session.has_uncommitted_changes and not session.has_forks
-    made: list[str] = []
-    try:
-        yield _create(session, missing, choice, coordinates, append_dim, made)
-    except BaseException:
-        if clean:
-            session.discard_changes()
-        else:
-            _delete(session, made)
-        raise
+    """Create arrays, and take that back if the block fails; nothing is committed before the block has ended."""
+    with all_or_none(session.hierarchy, _new_paths(session, missing, coordinates), append_dim or ""):
+        yield _create(session, missing, choice, coordinates, append_dim)
 
 
-def _delete(session: Session, made: Sequence[str]) -> None:
-    for path in reversed(made):
-        if path:
-            session.hierarchy.delete_prefix(path)
-        else:
-            session.hierarchy.delete("zarr.json")  # the root, of which the rest stays
+def _new_paths(session: Session, missing: MissingArrays, coordinates: Mapping[str, NewCoordinate | int]) -> list[str]:
+    """Return the paths of the groups and arrays that are made, groups first."""
+    labelled = [name for name, coordinate in coordinates.items() if isinstance(coordinate, NewCoordinate)]
+    arrays = [*(join(missing.group, name) for name in labelled), *(variable.path for variable in missing.variables)]
+    paths = [*_groups(missing.group), *arrays]
+    return [path for path in paths if session.hierarchy.node(path) is None]
+
+
+def _groups(path: str) -> list[str]:
+    """Return the paths of a group and of those above it, the root first."""
+    return [*reversed(list(ancestors(path))), path]
 
 
 def find_coordinates(
@@ -274,14 +273,14 @@ def _coordinate(
 
 def _create(
     session: Session, missing: MissingArrays, choice: NewArrays, coordinates: Mapping[str, NewCoordinate | int],
-    append_dim: str | None, made: list[str],
+    append_dim: str | None,
 ) -> tuple[CreatedArray, ...]:  # fmt: skip
-    """Create coordinates and variables, and note their paths."""
+    """Create coordinates and variables."""
     sizes = {name: n if isinstance(n, int) else len(n) for name, n in coordinates.items()} | dict(missing.sizes)
     dims = tuple(missing.dims)
     shape = tuple(sizes[name] for name in dims)
     chunks = _chunks(missing, choice, shape)
-    _make_groups(session, missing.group, made)
+    _make_groups(session, missing.group)
     created: list[CreatedArray] = []
     for name, side in zip(dims, chunks, strict=True):
         coordinate = coordinates.get(name)
@@ -289,10 +288,10 @@ def _create(
             # Jobs that append at the same time both commit if none of them rewrites a chunk of the coordinate.
             length = side if name == append_dim else max(1, len(coordinate))
             path = f"{missing.group}/{name}".strip("/")
-            created.append(_make_coordinate(session, path, name, coordinate, length, made))
+            created.append(_make_coordinate(session, path, name, coordinate, length))
     for variable in missing.variables:
         array = _make_array(
-            session, variable.path, made, shape=shape, chunks=chunks, dtype=variable.dtype, fill_value=variable.fill,
+            session, variable.path, shape=shape, chunks=chunks, dtype=variable.dtype, fill_value=variable.fill,
             dimension_names=dims, attributes=dict(variable.attributes), **choice.options,
         )  # fmt: skip
         created.append(_describe(array, variable.path))
@@ -308,31 +307,25 @@ def _chunks(missing: MissingArrays, choice: NewArrays, shape: Sequence[int]) -> 
     return choose_chunks(shape, dims, chosen, cell_bytes, choice.chunk_bytes)
 
 
-def _make_groups(session: Session, group: str, made: list[str]) -> None:
+def _make_groups(session: Session, group: str) -> None:
     """Create missing groups above the arrays."""
-    parts = group.split("/") if group else []
-    for count in range(len(parts) + 1):
-        path = "/".join(parts[:count])
+    for path in _groups(group):
         if not _exists(session, path):
             zarr.open_group(session.store, path=path, mode="a")
-            made.append(path)
 
 
-def _make_coordinate(
-    session: Session, path: str, name: str, coordinate: NewCoordinate, chunk: int, made: list[str]
-) -> CreatedArray:
+def _make_coordinate(session: Session, path: str, name: str, coordinate: NewCoordinate, chunk: int) -> CreatedArray:
     labels = coordinate.labels
     dtype: Any = str if labels.dtype.kind == "O" else labels.dtype
     array = _make_array(
-        session, path, made, shape=labels.shape, chunks=(chunk,), dtype=dtype, dimension_names=(name,),
+        session, path, shape=labels.shape, chunks=(chunk,), dtype=dtype, dimension_names=(name,),
         attributes=dict(coordinate.attributes),
     )  # fmt: skip
     array[...] = np.array(labels.tolist(), dtype=array.dtype) if dtype is str else labels
     return _describe(array, path)
 
 
-def _make_array(session: Session, path: str, made: list[str], **arguments: Any) -> zarr.Array[Any]:
-    made.append(path)
+def _make_array(session: Session, path: str, **arguments: Any) -> zarr.Array[Any]:
     try:
         return zarr.create_array(session.store, name=path, **arguments)
     except (TypeError, ValueError) as error:

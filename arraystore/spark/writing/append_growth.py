@@ -18,6 +18,7 @@ import zarr
 
 from arraystore._format.types import Bools
 from arraystore._session.append import unique_of, with_unique
+from arraystore._session.append_undo import all_or_none
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import cf_time_codec
@@ -286,31 +287,34 @@ def _plain_labels(labels: Array, dtype: np.dtype[Any]) -> tuple[Array, Bools]:
 
 @contextmanager
 def grow(session: Session, growth: Growth) -> Iterator[None]:
-    """Grow arrays, and undo it if the block fails."""
+    """Grow arrays, and undo it if the block fails; nothing is committed before the block has ended."""
     if growth.after <= growth.before:
         yield
         return
-    clean = not session.has_uncommitted_changes and not session.has_forks
-    uniques = list(session.uniques)
-    try:
-        _resize(session, growth, growth.after)
-        if growth.coordinate is not None and growth.labels is not None:
-            array = zarr.open_array(session.store, path=growth.coordinate, mode="r+")
-            array[growth.before :] = growth.labels
-            new = unique_of(session.hierarchy, growth.coordinate, growth.before, growth.labels)
-            session.uniques = with_unique(session.uniques, new)
-        yield
-    except BaseException:
-        if clean:
-            session.discard_changes()
-        else:
-            _resize(session, growth, growth.before)
-        session.uniques = uniques
-        raise
+    paths = [path for path, _ in growth.arrays]
+    with session.append_lock, all_or_none(session.hierarchy, paths, growth.dimension):
+        uniques = list(session.uniques)
+        try:
+            _resize(session, growth)
+            _label(session, growth)
+            yield
+        except BaseException:
+            session.uniques = uniques
+            raise
 
 
-def _resize(session: Session, growth: Growth, length: int) -> None:
+def _label(session: Session, growth: Growth) -> None:
+    """Write the new labels, which conflict with equal labels of others."""
+    if growth.coordinate is None or growth.labels is None:
+        return
+    array = zarr.open_array(session.store, path=growth.coordinate, mode="r+")
+    array[growth.before :] = growth.labels
+    new = unique_of(session.hierarchy, growth.coordinate, growth.before, growth.labels)
+    session.uniques = with_unique(session.uniques, new)
+
+
+def _resize(session: Session, growth: Growth) -> None:
     with session.hierarchy.untracked(), session.appending(growth.dimension) as store:
         for path, axis in growth.arrays:
             array = zarr.open_array(store, path=path, mode="r+")
-            array.resize(tuple(length if number == axis else n for number, n in enumerate(array.shape)))
+            array.resize(tuple(growth.after if number == axis else n for number, n in enumerate(array.shape)))

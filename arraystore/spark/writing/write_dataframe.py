@@ -221,6 +221,7 @@ def _grow_arrays(
     with session.hierarchy.untracked():  # that it knows where the arrays end does not make it depend on that
         value = plan.values[0].column if rows.value is None and rows.values is None else rows.value
         targets = find_targets(session.store, rows.path, value, rows.values)
+        stack.enter_context(session.append_lock)  # appends of a session take turns: each begins where one has ended
         growth = find_growth(
             FrameLabels(rows.df), session, targets, rows.dims, rows.coords, dimension, labels, rows.options["tolerance"]
         )
