@@ -1,4 +1,4 @@
-"""Nodes as they were before an append, to be restored without a request if it fails."""
+"""Nodes as they were before an append or a write, to be restored without a request if it fails."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from arraystore._session.hierarchy import Hierarchy
 
 
 @contextmanager
-def all_or_none(hierarchy: Hierarchy, paths: Iterable[str], dim: str) -> Iterator[None]:
+def all_or_none(hierarchy: Hierarchy, paths: Iterable[str], dim: str | None) -> Iterator[None]:
     """Restore nodes if the block fails, and let nothing be committed before it has ended.
 
-    Within the block, arrays that have the dimension may only grow along it and be written beyond their ends; others,
-    and groups, may be made, replaced and written to.
+    Within the block, arrays that have the dimension, if one is passed, may only grow along it and be written beyond
+    their ends; others, and groups, may be made, replaced and written to.
     """
     changes = hierarchy.writable()
     with changes.undivided():
@@ -50,11 +50,11 @@ class _NodesBefore:
     """Arrays that lack it, and files."""
 
     @classmethod
-    def of(cls, changes: ChangeSet, paths: Iterable[str], dim: str) -> _NodesBefore:
+    def of(cls, changes: ChangeSet, paths: Iterable[str], dim: str | None) -> _NodesBefore:
         with changes.lock:
             found = {path: changes.node(path) for path in paths}
             nodes = [node for node in found.values() if node is not None]
-            arrays = [(node, axis_of(node.documents, dim)) for node in nodes if node.kind == NodeKind.ARRAY]
+            arrays = [(node, _axis(node, dim)) for node in nodes if node.kind == NodeKind.ARRAY]
             absent = tuple(path for path, node in found.items() if node is None)
             files = _files_below(changes, [*absent, *(node.path for node, _ in arrays)])
             return cls(
@@ -79,6 +79,10 @@ class _NodesBefore:
                 array.restore(changes)
             for other in self.others:
                 other.restore(changes)
+
+
+def _axis(array: Node, dim: str | None) -> int | None:
+    return None if dim is None else axis_of(array.documents, dim)
 
 
 def _files_below(changes: ChangeSet, paths: Iterable[str]) -> list[Node]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,10 +15,12 @@ from zarr.core.chunk_key_encodings import DefaultChunkKeyEncoding
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from arraystore._chunks.virtual_checksums import Checksum
-from arraystore._format.node import NodeKind
+from arraystore._format.node import NodeKind, ancestors
 from arraystore._format.types import Int64s
+from arraystore._format.zarr_metadata import array_info
 from arraystore._runtime import run
 from arraystore._runtime.concurrency import bounded
+from arraystore._session.append_undo import all_or_none
 from arraystore._session.fork import ForkSession
 from arraystore._session.hierarchy import join
 from arraystore._session.session import Session
@@ -51,6 +54,15 @@ class VirtualArray:
     """Coordinates of the chunks that are virtual; None for all chunks of the grid in row-major order."""
 
 
+@contextmanager
+def all_nodes_or_none(session: AnySession, paths: Iterable[str], dim: str | None) -> Iterator[None]:
+    """Restore nodes at some paths, and their ancestors, if the block fails; arrays may grow along the dimension."""
+    every = dict.fromkeys(each for path in paths for each in (*reversed(list(ancestors(path))), path))
+    alone = session.append_lock if isinstance(session, Session) else nullcontext()
+    with alone, all_or_none(session.hierarchy, every, dim):
+        yield
+
+
 def write_array(
     session: AnySession, path: str, array: VirtualArray, append_dim: str | None, *, checksum: Checksums, validate: bool
 ) -> None:
@@ -77,7 +89,9 @@ def metadata_documents(metadata: ArrayV3Metadata) -> dict[str, Buffer]:
 
 
 def _write_metadata(session: AnySession, path: str, metadata: ArrayV3Metadata) -> None:
-    for name, document in metadata_documents(metadata).items():
+    documents = metadata_documents(metadata)
+    array_info({name: document.to_bytes() for name, document in documents.items()})  # or they would be plain files
+    for name, document in documents.items():
         session.store.set_sync(join(path, name), document)
 
 

@@ -16,7 +16,7 @@ from arraystore._chunks.virtual_checksums import FROM_SOURCE
 from arraystore._session.hierarchy import join
 from arraystore._session.session import Session
 from arraystore.errors import AlreadyExistsError, InvalidInputError, VirtualReferenceError
-from arraystore.virtual.arrays import AnySession, Checksums, VirtualArray, write_array
+from arraystore.virtual.arrays import AnySession, Checksums, VirtualArray, all_nodes_or_none, write_array
 from arraystore.virtual.errors import VirtualizeError
 from arraystore.virtual.fixed_variables import check_stored
 from arraystore.virtual.joining import check_labels, plain_attribute
@@ -44,6 +44,7 @@ def write_virtual_dataset(
     """Write a virtual dataset of VirtualiZarr, or a tree of them, into a session; nothing is committed.
 
     Variables of references (`ManifestArray`) become virtual chunks, from columns, and others are written as they are.
+    If this fails, the session is as it was.
 
     Parameters
     ----------
@@ -79,21 +80,32 @@ def write_virtual_dataset(
     if isinstance(vds, xr.DataTree):
         if append_dim is not None:
             raise InvalidInputError("append_dim does not go with a tree: write each of its datasets with group=")
-        for path, node in vds.subtree_with_keys:
-            below = (group or "") if path == "." else join((group or "").strip("/"), path)
-            write_virtual_dataset(
-                node.to_dataset(inherit=node is vds),
-                session,
-                group=below,
-                checksum=checksum,
-                validate_containers=validate_containers,
-            )
-        return
-    if not isinstance(vds, xr.Dataset):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without types
+        datasets = {
+            (group or "") if path == "." else join((group or "").strip("/"), path): node.to_dataset(inherit=node is vds)
+            for path, node in vds.subtree_with_keys
+        }
+    elif isinstance(vds, xr.Dataset):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without types
+        datasets = {group or "": vds}
+    else:
         raise InvalidInputError(f"vds must be an xarray.Dataset or DataTree, not {type(vds).__name__}")
     if append_dim is not None and append_dim not in vds.dims:
         raise VirtualizeError(f"the dataset has no dimension {append_dim!r} to append along: it has {list(vds.dims)}")
-    path = (group or "").strip("/")
+    datasets = {path.strip("/"): dataset for path, dataset in datasets.items()}
+    nodes = [join(path, str(name)) for path, dataset in datasets.items() for name in dataset.variables]
+    with all_nodes_or_none(session, [*datasets, *nodes], append_dim):
+        for path, dataset in datasets.items():
+            _write_dataset(dataset, session, path, append_dim, checksum, validate_containers, compare)
+
+
+def _write_dataset(
+    vds: xr.Dataset,
+    session: Session,
+    path: str,
+    append_dim: str | None,
+    checksum: Checksums,
+    validate: bool,
+    compare: bool,
+) -> None:
     virtual = {name: each for name, each in vds.variables.items() if isinstance(each.data, ManifestArray)}
     appends = append_dim is not None and session.hierarchy.node(path) is not None
     if append_dim is None:
@@ -107,7 +119,7 @@ def write_virtual_dataset(
     with session.appending(append_dim) if append_dim is not None and appends else nullcontext():
         for name, variable in virtual.items():
             _write_variable(
-                session, join(path, str(name)), variable, append_dim if appends else None, checksum, validate_containers
+                session, join(path, str(name)), variable, append_dim if appends else None, checksum, validate
             )
     _write_attributes(session, path, vds)
 

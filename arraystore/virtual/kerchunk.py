@@ -21,13 +21,15 @@ from arraystore._session.hierarchy import join
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.virtual import kerchunk_parquet
-from arraystore.virtual.arrays import Checksums, VirtualArray, write_array
+from arraystore.virtual.arrays import Checksums, VirtualArray, all_nodes_or_none, write_array
 from arraystore.virtual.errors import VirtualizeError
 from arraystore.virtual.inlined import decode_inline
 from arraystore.virtual.locations import absolute_url, whole_lengths
 from arraystore.virtual.reference_templates import resolved
 
 __all__ = ["from_kerchunk"]
+
+_LARGEST = 1 << 62
 
 _DOCUMENTS = frozenset({".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json"})
 
@@ -43,7 +45,7 @@ def from_kerchunk(
 ) -> None:
     """Write the references of kerchunk into a session, as groups and arrays of Zarr v3; nothing is committed.
 
-    Arrays show the values that xarray shows through kerchunk's own engine.
+    Arrays show the values that xarray shows through kerchunk's own engine.  If this fails, the session is as it was.
 
     Parameters
     ----------
@@ -72,13 +74,14 @@ def from_kerchunk(
     """
     session.check_writable()
     tree = _read(references, storage_options or {})
-    for path, attributes in sorted(tree.groups.items()):
-        found = zarr.open_group(session.store, path=_below(group, path), mode="a", zarr_format=3)
-        if attributes:
-            found.update_attributes(attributes)
-    for path, array in sorted(tree.arrays.items()):
-        chunks = tree.chunks(path, array, session)
-        write_array(session, _below(group, path), chunks, None, checksum=checksum, validate=validate_containers)
+    with all_nodes_or_none(session, [_below(group, path) for path in (*tree.groups, *tree.arrays)], None):
+        for path, attributes in sorted(tree.groups.items()):
+            found = zarr.open_group(session.store, path=_below(group, path), mode="a", zarr_format=3)
+            if attributes:
+                found.update_attributes(attributes)
+        for path, array in sorted(tree.arrays.items()):
+            chunks = tree.chunks(path, array, session)
+            write_array(session, _below(group, path), chunks, None, checksum=checksum, validate=validate_containers)
 
 
 def _below(group: str | None, path: str) -> str:
@@ -149,6 +152,8 @@ def _read(references: Mapping[str, Any] | str | os.PathLike[str], options: Mappi
 
 
 def _tree(refs: Mapping[str, Any]) -> _Tree:
+    if not all(isinstance(key, str) for key in refs):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise VirtualizeError("the keys of references must be strings")
     groups: dict[str, dict[str, Any]] = {"": {}}
     arrays: dict[str, _ArrayDocuments] = {}
     for key in list(refs):
@@ -171,8 +176,11 @@ def _tree(refs: Mapping[str, Any]) -> _Tree:
 
 def _document(refs: Mapping[str, Any], key: str, default: dict[str, Any] | None = None) -> dict[str, Any]:
     value = refs.get(key, default)
-    if isinstance(value, str | bytes):
-        value = json.loads(decode_inline(value))
+    try:
+        if isinstance(value, str | bytes):
+            value = json.loads(decode_inline(value))
+    except (ValueError, RecursionError) as error:
+        raise VirtualizeError(f"the reference {key!r} must be a JSON document: {error}") from None
     if not isinstance(value, dict):
         raise VirtualizeError(f"the reference {key!r} must be a JSON document")
     return dict(value)
@@ -183,7 +191,7 @@ def _from_v2(path: str, document: dict[str, Any], attributes: dict[str, Any]) ->
     separator = document.get("dimension_separator") or "."
     try:
         metadata = from_kerchunk_refs(document | {"dimension_names": dims}, {})
-    except (KeyError, TypeError, ValueError, NotImplementedError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise VirtualizeError(f"array {path!r} of the references has no counterpart in Zarr v3: {error}") from None
     masked = _as_mask(metadata, document.get("fill_value"), attributes)
     return _ArrayDocuments(replace(metadata, attributes=masked), separator)
@@ -206,7 +214,7 @@ def _as_mask(metadata: ArrayV3Metadata, fill: Any, attributes: dict[str, Any]) -
 def _from_v3(path: str, document: dict[str, Any]) -> _ArrayDocuments:
     try:
         metadata = ArrayV3Metadata.from_dict(document)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise VirtualizeError(f"array {path!r} of the references has metadata that is not valid: {error}") from None
     encoding: Any = metadata.chunk_key_encoding.to_dict()
     default = encoding["name"] == "default"
@@ -227,6 +235,8 @@ def _array_of(path: str, array: _ArrayDocuments, keys: list[str], refs: Mapping[
             continue
         if not isinstance(value, list | tuple) or len(value) not in (1, 3) or value[0] is None:
             raise VirtualizeError(f"the reference {keys[row]!r} must be a string, [url] or [url, offset, length]")
+        if not all(type(number) is int and 0 <= number < _LARGEST for number in value[1:]):
+            raise VirtualizeError(f"offset and length of the reference {keys[row]!r} must be integers in 0..2**62")
         rows.append(row)
         urls.append(value[0])
         offsets.append(value[1] if len(value) == 3 else 0)
@@ -248,9 +258,11 @@ def _coords(path: str, names: list[str], separator: str, ndim: int) -> Any:
         return np.zeros((len(names), ndim), dtype=np.int64)
     try:
         numbers = np.array(separator.join(names).split(separator), dtype=np.int64)
-        return numbers.reshape(len(names), ndim)
-    except ValueError:
-        raise VirtualizeError(f"array {path!r} has chunk keys that are not {ndim} numbers, {names[0]!r} say") from None
+        if separator.join(map(str, numbers.tolist())) == separator.join(names):  # "00" would be another name of "0"
+            return numbers.reshape(len(names), ndim)
+    except (ValueError, OverflowError):
+        pass
+    raise VirtualizeError(f"array {path!r} has chunk keys that are not {ndim} numbers, {names[0]!r} say")
 
 
 def grid_of(metadata: ArrayV3Metadata) -> tuple[int, ...]:

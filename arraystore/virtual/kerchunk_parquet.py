@@ -76,6 +76,8 @@ class Records:
         if missing := {"path", "offset", "size", "raw"} - set(table.column_names):
             raise VirtualizeError(f"{name!r} is no Parquet of kerchunk: it has no column {min(missing)!r}")
         lengths = _numbers(table["size"])
+        if lengths.min(initial=0) < 0:
+            raise VirtualizeError(f"{name!r} is no Parquet of kerchunk: it has a negative size")
         urls = _urls(table["path"])
         there = urls != ""
         raw = table["raw"].combine_chunks()

@@ -88,8 +88,30 @@ def test_what_would_be_decoded_otherwise_is_not_appended(hdf5_files: Files, chan
         write_virtual_dataset(joined(hdf5_files, 0), store.session)
     vds = joined(hdf5_files, 1)
     change(vds)
+    session = repo.writable_session("main")
     with pytest.raises(VirtualizeError, match=reason):
-        write_virtual_dataset(vds, repo.writable_session("main"), append_dim="time")
+        write_virtual_dataset(vds, session, append_dim="time")
+    assert not session.has_uncommitted_changes
+
+
+def test_an_append_that_fails_half_way_leaves_the_session_as_it_was(hdf5_files: Files) -> None:
+    repo = hdf5_files.repository()
+    session = repo.writable_session("main")
+    write_virtual_dataset(joined(hdf5_files, 0), session)
+    write_virtual_dataset(joined(hdf5_files, 1), session, append_dim="time")
+    vds = joined(hdf5_files, 2)
+    data = vds.rain.data
+    elsewhere = data.manifest.rename_paths(lambda path: path.replace("hdf5", "elsewhere"))
+    with pytest.raises(ars.VirtualReferenceError, match="none of the containers"):
+        write_virtual_dataset(
+            vds.assign(rain=(vds.rain.dims, ManifestArray(data.metadata, elsewhere), vds.rain.attrs)),
+            session,
+            append_dim="time",
+        )
+    xr.testing.assert_identical(xr.open_dataset(session, engine="arraystore"), hdf5_files.dataset(0, 1))  # type: ignore[arg-type]
+    write_virtual_dataset(vds, session, append_dim="time")
+    session.commit("all")
+    xr.testing.assert_identical(shown(repo), hdf5_files.dataset())
 
 
 def references(count: int, side: int, **metadata: Any) -> xr.Dataset:
@@ -134,6 +156,10 @@ def test_files_outside_of_containers_are_refused(hdf5_files: Files) -> None:
     session = repo.writable_session("main")
     with pytest.raises(ars.VirtualReferenceError, match="authorize_virtual_chunk_access"):
         write_virtual_dataset(joined(hdf5_files, 0), session)
+    tree = xr.DataTree.from_dict({"/a": xr.Dataset({"v": ("x", [1, 2])}), "/b": joined(hdf5_files, 0)})
+    with pytest.raises(ars.VirtualReferenceError, match="authorize_virtual_chunk_access"):
+        write_virtual_dataset(tree, session, group="top")
+    assert not session.has_uncommitted_changes
 
 
 @pytest.mark.parametrize(

@@ -196,15 +196,37 @@ def test_references_with_metadata_of_zarr_v3_are_read(numbers: Files) -> None:
         ({"a/.zarray": json.dumps(ARRAY), "a/0": "base64:?"}, "base64"),
         ({"a/.zarray": json.dumps(ARRAY), "a/9": [None, 0, 8]}, "must be a string"),
         ({"a/.zarray": json.dumps(ARRAY), "a/9": ["file:///x", 0, 8]}, "outside of the grid"),
+        ({"a/.zarray": json.dumps(ARRAY), "a/0": ["file:///x", 0, -8]}, "must be integers"),
+        ({"a/.zarray": json.dumps(ARRAY), "a/0": ["file:///x", True, 8]}, "must be integers"),
+        ({"a/.zarray": json.dumps(ARRAY), "a/0": ["file:///x", 1 << 70, 8]}, "must be integers"),
+        ({"a/.zarray": json.dumps(ARRAY), "a/0": ["file:///x", 0, 8.5]}, "must be integers"),
+        ({"a/.zarray": json.dumps(ARRAY), "a/0": "x", "a/00": ["file:///x", 0, 8]}, "chunk keys that are not 1"),
+        ({"a/.zarray": json.dumps(ARRAY), f"a/{1 << 70}": ["file:///x", 0, 8]}, "chunk keys that are not 1"),
+        ({"a/.zarray": "{"}, "JSON document"),
+        ({"a/.zarray": json.dumps({**ARRAY, "fill_value": 1 << 70})}, "no counterpart"),
+        ({"a/.zarray": json.dumps({**ARRAY, "shape": [1 << 70]})}, "does not describe an array"),
+        ({5: "x"}, "keys of references must be strings"),
+        ({"g/a/.zarray": json.dumps(ARRAY), "g/a/0": ["file:///x", 0, 8], "h/a/.zarray": json.dumps(ARRAY),
+          "h/a/0": ["s3://elsewhere/x", 0, 8], "g/.zgroup": "{}", ".zattrs": '{"a": 1}', ".zgroup": "{}"},
+         "none of the containers"),
         (3, "must be a mapping, a path or a URL"),
     ],
-)
-def test_malformed_references_are_refused(refs: Any, reason: str) -> None:
+)  # fmt: skip
+def test_malformed_references_are_refused_and_nothing_is_written(refs: Any, reason: str) -> None:
     repo = ars.Repository.create(
         ars.in_memory_storage(), authorize_virtual_chunk_access={"file:///": ars.in_memory_storage()}
     )
-    with pytest.raises(ars.InvalidInputError, match=reason):
-        from_kerchunk(refs, repo.writable_session("main"), checksum=None)
+    session = repo.writable_session("main")
+    with pytest.raises((ars.InvalidInputError, ars.VirtualReferenceError), match=reason):
+        from_kerchunk(refs, session, checksum=None)
+    assert not session.has_uncommitted_changes
+
+
+def test_a_negative_size_in_parquet_is_not_taken_for_a_whole_file(numbers: Files, tmp_path: Path) -> None:
+    refs = {"refs": {".zgroup": "{}", "a/.zarray": json.dumps(ARRAY), "a/0": [numbers.paths[0], 0, -8]}}
+    write_parquet(refs, tmp_path / "references.parq", 2)
+    with pytest.raises(VirtualizeError, match="negative size"):
+        from_kerchunk(tmp_path / "references.parq", numbers.repository().writable_session("main"))
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.json", b"CDF"), ("a.json", b"[]"), (".zmetadata", b"{}")])
