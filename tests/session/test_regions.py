@@ -28,7 +28,7 @@ from arraystore import (
     in_memory_storage,
     local_filesystem_storage,
 )
-from arraystore._session.pipeline import in_place, pipeline
+from arraystore._session.pipeline import large_chunks, pipeline
 from arraystore._session.regions import access, few
 from arraystore.errors import SelectionError
 from tests.commit.support import keys
@@ -55,8 +55,8 @@ def steps(request: pytest.FixtureRequest) -> Iterator[None]:
             patch.setattr(access, "are_few", lambda *_: request.param == "one by one")
             patch.setattr(access, "are_copied_singly", lambda *_: request.param in ("in blocks", "in place, singly"))
         if request.param.startswith("in place"):
-            patch.setattr(in_place, "_LARGE", 1)
-            patch.setattr(in_place, "_PIECE", 5)
+            patch.setattr(large_chunks, "_LARGE", 1)
+            patch.setattr(large_chunks, "_PIECE", 5)
         yield
 
 
@@ -252,13 +252,14 @@ def test_basic_regions_are_read_and_written_without_zarr(
 
 @pytest.mark.parametrize("through_zarr", [True, False])
 @pytest.mark.parametrize("listed", [0, 64])
+@pytest.mark.parametrize("compressors", COMPRESSORS.values(), ids=COMPRESSORS)
 @pytest.mark.parametrize("verify", [True, False])
 def test_large_chunks_are_read_straight_into_the_array(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, through_zarr: bool, listed: int, verify: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, through_zarr: bool, listed: int, compressors: Any, verify: bool
 ) -> None:
     repo = Repository.create(local_filesystem_storage(tmp_path, fsync=False))
     session, values = repo.writable_session("main"), np.arange(6 * 65536, dtype="i4").reshape(6, 256, 256)
-    zarr.create_array(session.store, name="a", data=values, chunks=(1, 256, 256), compressors=None)
+    zarr.create_array(session.store, name="a", data=values, chunks=(1, 256, 256), compressors=compressors)
     session.commit("six chunks of 256 KiB")
     monkeypatch.setattr(pipeline, "_LISTED", listed)
     monkeypatch.setattr(access, "are_copied_singly", lambda *_: listed > 0)
@@ -269,8 +270,22 @@ def test_large_chunks_are_read_straight_into_the_array(
     np.testing.assert_array_equal(found, values[1:])
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_chunks_of_megabytes_are_decompressed_into_any_array(session: Session, order: Any) -> None:
+    values = np.arange(4 << 20, dtype="i4").reshape(4, 1024, 1024) // 1000
+    zarr.create_array(session.store, name="a", data=values, chunks=(1, 1024, 1024), compressors=ZstdCodec())
+    session.commit("four chunks of 4 MiB")
+    out = np.empty(values.shape, "i4", order)
+    np.testing.assert_array_equal(session.read("a", out=out), values)
+    array = zarr.open_array(session.store, path="a", mode="r", config={"order": order})
+    np.testing.assert_array_equal(array[...], values)
+
+
 @pytest.mark.parametrize("through_zarr", [True, False])
-def test_a_damaged_chunk_that_is_read_into_the_array_is_named(tmp_path: Path, through_zarr: bool) -> None:
+@pytest.mark.parametrize("compressors", COMPRESSORS.values(), ids=COMPRESSORS)
+def test_a_damaged_chunk_that_is_read_into_the_array_is_named(
+    tmp_path: Path, through_zarr: bool, compressors: Any
+) -> None:
     storage = local_filesystem_storage(tmp_path, fsync=False)
     session = Repository.create(storage).writable_session("main")
     zarr.create_array(

@@ -8,7 +8,7 @@ truncated or unreadable under a map kills the process where `pread` returns an e
 Of 25 ms of processor time for 48 MiB that are not compressed, into memory that is there, some 11 are the kernel's copy,
 5 the copy into the caller's array and 3 checksums; a copy in memory of as much takes 4.5.  New memory for the result
 costs a page fault for each 2 MiB, since numpy asks for huge pages, not one for each 4 KiB.  Large chunks that are
-contiguous in the caller's array need no block: `in_place`.
+contiguous in the caller's array need no block: `large_chunks`.
 """
 
 from __future__ import annotations

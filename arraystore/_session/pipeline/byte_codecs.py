@@ -28,6 +28,9 @@ _KEPT_LEVEL = 9
 
 _CRC_BYTES = 4
 
+_COPIED_FROM_CACHE = 2 << 20
+"""Bytes up to which a context that is kept, and a copy of what it returns, take less than memory that is there."""
+
 
 class UndecodableError(Exception):
     """Chunks are not as this package writes them, or cannot be encoded; the general path says what is wrong."""
@@ -187,9 +190,13 @@ def _compress(config: Config, data: Array) -> Any:
     return _contexts.compressor(*zstd_options(config)).compress(data.reshape(-1).view(np.uint8).data)
 
 
-def _decompress(_config: Config, data: Bytes, most: int, _out: Bytes | None) -> Any:
-    if not 0 <= zstandard.frame_content_size(data.data) <= most:  # which is as much memory as it would take
+def _decompress(_config: Config, data: Bytes, most: int, out: Bytes | None) -> Any:
+    size = zstandard.frame_content_size(data.data)  # which is as much memory as it would take
+    if not 0 <= size <= most:
         raise UndecodableError
+    if out is not None and size == len(out) > _COPIED_FROM_CACHE:
+        numcodecs.zstd.decompress(data.data, out)
+        return out
     return _contexts.decompressor().decompress(data.data)
 
 

@@ -182,6 +182,12 @@ class ChunkCodec:
             raise UndecodableError
         return data
 
+    def decode_into(self, data: Bytes, out: Bytes) -> None:
+        """Decode the bytes of a chunk into memory; raises `UndecodableError`."""
+        decoded = self._decode_bytes(data, out)
+        if decoded is not out:
+            out[:] = decoded
+
     def decode_one(self, data: BytesLike) -> Array:
         """Return the items of one chunk; raises `UndecodableError`."""
         decoded = self._decode_bytes(np.frombuffer(data, dtype=np.uint8))

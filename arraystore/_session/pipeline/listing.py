@@ -17,7 +17,7 @@ from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.blocks import Block, for_each_block
 from arraystore._session.pipeline.byte_codecs import UndecodableError
 from arraystore._session.pipeline.codecs import ChunkCodec
-from arraystore._session.pipeline.in_place import read_in_place
+from arraystore._session.pipeline.large_chunks import read_large_chunks
 from arraystore._session.pipeline.lookup import OTHER, locate_cells
 from arraystore._session.pipeline.projection import Batch, coordinates
 from arraystore._session.pipeline.writing import SelectionWriter
@@ -95,7 +95,7 @@ def read_listing(
                 out[listing.outside[number]] = items.squeeze(axes) if axes else items
 
     views = () if axes else ((at, out[listing.outside[at]]) for at in range(listing.count) if listing.is_sliced(at))
-    for_each_block(hierarchy, read_in_place(hierarchy, located, codec, views), use)
+    for_each_block(hierarchy, read_large_chunks(hierarchy, located, codec, views), use)
     return missing
 
 

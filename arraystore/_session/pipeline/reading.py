@@ -13,7 +13,7 @@ from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.blocks import Block, for_each_block
 from arraystore._session.pipeline.byte_codecs import UndecodableError
 from arraystore._session.pipeline.codecs import ChunkCodec
-from arraystore._session.pipeline.in_place import read_in_place, whole_chunks_in
+from arraystore._session.pipeline.large_chunks import read_large_chunks, whole_chunks_in
 from arraystore._session.pipeline.lookup import OTHER, Located, locate
 from arraystore._session.pipeline.projection import Projection
 from arraystore._session.pipeline.scatter import Scatter
@@ -45,7 +45,7 @@ def read_located(
 ) -> npt.NDArray[np.bool_]:
     """Read chunks that were looked up."""
     use = block_reader(located, codec, selection, out, fill)
-    for_each_block(hierarchy, read_in_place(hierarchy, located, codec, whole_chunks_in(selection, codec, out)), use)
+    for_each_block(hierarchy, read_large_chunks(hierarchy, located, codec, whole_chunks_in(selection, codec, out)), use)
     return located.missing
 
 

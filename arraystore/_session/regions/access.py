@@ -17,7 +17,7 @@ from arraystore._session.hierarchy import ArrayHandle, Hierarchy, join
 from arraystore._session.pipeline.blocks import UnsoundBlockError, for_each_block
 from arraystore._session.pipeline.byte_codecs import UndecodableError
 from arraystore._session.pipeline.codecs import ChunkCodec
-from arraystore._session.pipeline.in_place import read_in_place
+from arraystore._session.pipeline.large_chunks import read_large_chunks
 from arraystore._session.pipeline.projection import Projection
 from arraystore._session.pipeline.reading import read_selection
 from arraystore._session.pipeline.shards import ArrayCodec
@@ -148,7 +148,7 @@ class Region:
         load_manifests(self.hierarchy, [(self.handle, selected.chunk_axes(codec.shape))])
         shared = share_chunks(self.hierarchy, self.handle, codec, self.layout.shape, [selected], [out])
         incomplete = shared.fill_missing(self.layout.fill)
-        rest = read_in_place(self.hierarchy, shared.located, codec, shared.whole_chunks())
+        rest = read_large_chunks(self.hierarchy, shared.located, codec, shared.whole_chunks())
         for_each_block(self.hierarchy, rest, shared.use)
         return not incomplete
 
