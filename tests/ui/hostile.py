@@ -53,6 +53,7 @@ def build_hostile(storage: arraystore.Storage) -> dict[str, str]:
     times[...] = [1e300, -1e300, np.nan]
     words = zarr.create_array(store, name="words", shape=3, dtype="U200", chunks=3)
     words[...] = [MARKUP, SCRIPT, LONG[:200]]
+    zarr.create_array(store, name="word", shape=(), dtype="U200")[...] = MARKUP
     many = zarr.create_array(store, name="many", shape=(4_000,), chunks=(1,), dtype="f8", compressors=None)
     many[...] = np.arange(4_000)
     noise = zarr.create_array(store, name="noise", shape=(64, 64), chunks=(16, 16), dtype="f8", compressors=None)

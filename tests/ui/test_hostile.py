@@ -70,6 +70,7 @@ def test_text_stays_text(hostile: tuple[arraystore.Repository, dict[str, str]]) 
     assert found["message"] == MARKUP + LONG
     assert found["metadata"][MARKUP] == SCRIPT
     assert ask(look, "preview", at=ids["names"], path="words").body["result"]["table"][0][0] == MARKUP[:80]
+    assert ask(look, "preview", at=ids["names"], path="word").body["result"]["table"] == [[MARKUP[:80]]]
     assert ask(look, "node", at=ids["names"], path="names").body["result"]["attributes"][MARKUP] == SCRIPT
 
 

@@ -194,7 +194,8 @@ async def _read_windows(
         slice(windows[axis].start, windows[axis].stop) if axis in windows else at[axis] for axis in range(len(sizes))
     ]
     values = await read_bounded(session, found, tuple(selection))
-    return values[tuple([slice(None, None, windows[axis].step) for axis in sorted(windows)])]
+    steps: list[Any] = [slice(None, None, windows[axis].step) for axis in sorted(windows)]
+    return np.asarray(values[(*steps, ...)])  # with the ellipsis an array, also of no dimension
 
 
 def _kind(dimensions: int, *, numeric: bool) -> str:
