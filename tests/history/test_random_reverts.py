@@ -49,7 +49,7 @@ def items(repository: Repository, snapshot_id: str) -> Cells:
 
 
 def merged(base: Cells, ours: Cells, tip: Cells) -> Cells | None:
-    """Merge three snapshots; None where they collide."""
+    """Merge three snapshots; None where they collide, or two nodes come to one place."""
     result = dict(tip)
     for key in base.keys() | ours.keys():
         was, want, now = base.get(key), ours.get(key), tip.get(key)
@@ -61,7 +61,8 @@ def merged(base: Cells, ours: Cells, tip: Cells) -> Cells | None:
             del result[key]
         else:
             result[key] = want
-    return result
+    paths = [value[0] for (_, at), value in result.items() if at == "place"]
+    return result if len(set(paths)) == len(paths) else None
 
 
 def anonymous(cells: Cells) -> Cells:
@@ -113,6 +114,8 @@ def test_the_model_of_a_merge_knows_the_four_cases() -> None:
     assert merged({("n", 0): 1}, {("n", 0): 2}, {("n", 0): 2}) == {("n", 0): 2}
     assert merged({("n", 0): 1}, {}, {("n", 0): 1, ("n", 1): 5}) == {("n", 1): 5}
     assert merged({("n", 0): 1}, {("n", 0): 2}, {("n", 0): 3}) is None
+    here, there = ("c", {}), ("g/c", {})
+    assert merged({("n", "place"): there}, {("n", "place"): here}, {("n", "place"): there, ("m", "place"): here}) is None
 
 
 def test_a_commit_of_two_steps_is_undone_in_one() -> None:
