@@ -333,14 +333,10 @@ class ChangeSet:
             self.check_open()
             changes = self.array(node)
             self.touch_many(node, coords)
-            hidden = np.full(len(coords), not below)
-            if changes.visible is not None:
-                hidden |= (coords >= np.array(changes.visible, dtype=np.int64)).any(axis=1)
-            deleted = coords[~hidden]
-            if len(deleted):
-                changes.table.put_numbered(changes.table.numbers(deleted), np.tile(DELETED_CHUNK, (len(deleted), 1)))
-            if changes.table:
-                for number in changes.table.numbers(coords[hidden]).tolist():
+            if below and len(coords):
+                changes.table.put_numbered(changes.table.numbers(coords), np.tile(DELETED_CHUNK, (len(coords), 1)))
+            elif changes.table:
+                for number in changes.table.numbers(coords).tolist():
                     changes.table.forget(number)
 
     def _touch(self, node: Node, coords: tuple[int, ...]) -> None:
@@ -416,7 +412,8 @@ class ChangeSet:
         """Delete a chunk; returns whether anything may have changed."""
         with self.lock:
             changes = self.arrays.get(node.id)
-            # Others and forks may write the chunk meanwhile: even deleting one that is not there says something.
+            # Others and forks may write the chunk meanwhile: even deleting one that is not there, or was cut off, says
+            # something.
             below = node.id in self.base.keys
             if changes is None and not (below or self.epoch):
                 return False
@@ -425,7 +422,7 @@ class ChangeSet:
             if self.epoch:
                 self._touch(node, coords)
             number = changes.table.number(coords)
-            if below and not changes.hides(coords):
+            if below:
                 changes.table.put(number, DELETED_CHUNK)
             else:
                 changes.table.forget(number)

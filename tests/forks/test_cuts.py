@@ -94,3 +94,16 @@ def test_only_what_is_beyond_a_cut_collides(session: Session) -> None:
     _opened(early)[:4] = np.arange(4)
     session.merge(early)
     assert _opened(session)[:].tolist() == [0, 1, 2, 3, 0, 0, 0, 0]
+
+
+def test_fill_values_that_a_fork_writes_where_it_has_cut_off_collide_with_chunks_of_others(session: Session) -> None:
+    _opened(session)[6:] = 0  # no chunk is there for the fork to cut off
+    fork = session.fork()
+    _resize_in_the_document(fork, 4, 8)
+    _opened(fork)[6:] = 0
+    _opened(session)[6:] = 5
+    with pytest.raises(MergeConflictError) as caught:
+        session.merge(fork)
+    assert caught.value.chunks == ((3,),)
+    session.merge(fork, on_overlap="last")
+    assert _opened(session)[:].tolist() == LEFT
