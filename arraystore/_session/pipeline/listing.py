@@ -6,6 +6,7 @@ one numpy assignment each.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -49,14 +50,16 @@ class Listing:
         """Number of chunks."""
         return len(self.coords)
 
-    def is_sliced(self, number: int) -> bool:
-        """Tell whether the items of a chunk are selected by slices, and are a view of the user's array."""
-        within, outside = self.within[number], self.outside[number]
-        return isinstance(within, tuple) and isinstance(outside, tuple) and _slices(within) and _slices(outside)
+    def views(self, out: Array) -> Iterator[tuple[int, Array]]:
+        """Yield the positions of chunks of which slices and integers select items, and the user's, with all axes."""
+        for number, (within, outside) in enumerate(zip(self.within, self.outside, strict=True)):
+            if _are(within, slice | int) and _are(outside, slice):
+                axes = tuple([slice(None) if isinstance(item, slice) else None for item in within])
+                yield number, out[outside][axes]
 
 
-def _slices(items: tuple[Any, ...]) -> bool:
-    return all(isinstance(item, slice) for item in items)
+def _are(items: Any, kind: Any) -> bool:
+    return isinstance(items, tuple) and all(isinstance(item, kind) for item in items)
 
 
 def list_chunks(
@@ -94,7 +97,7 @@ def read_listing(
                 items = chunk[listing.within[number]]
                 out[listing.outside[number]] = items.squeeze(axes) if axes else items
 
-    views = () if axes else ((at, out[listing.outside[at]]) for at in range(listing.count) if listing.is_sliced(at))
+    views = () if axes else listing.views(out)
     for_each_block(hierarchy, read_large_chunks(hierarchy, located, codec, views), use)
     return missing
 
