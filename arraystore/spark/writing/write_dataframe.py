@@ -161,6 +161,8 @@ def write_dataframe(
         {"tolerance": tolerance, "partial": partial, "on_duplicate": on_duplicate, "on_null": on_null, "lossy": lossy},
     )  # fmt: skip
     with contextlib.ExitStack() as stack:
+        if create is not False or append_dim is not None:
+            stack.enter_context(session.append_lock)  # each begins with the arrays that the one before has left
         made = _create_arrays(stack, session, rows, create, append_dim)
         if made is None:
             return report_of((), (), began)
@@ -221,7 +223,6 @@ def _grow_arrays(
     with session.hierarchy.untracked():  # that it knows where the arrays end does not make it depend on that
         value = plan.values[0].column if rows.value is None and rows.values is None else rows.value
         targets = find_targets(session.store, rows.path, value, rows.values)
-        stack.enter_context(session.append_lock)  # appends of a session take turns: each begins where one has ended
         growth = find_growth(
             FrameLabels(rows.df), session, targets, rows.dims, rows.coords, dimension, labels, rows.options["tolerance"]
         )
