@@ -40,6 +40,11 @@ def check_joinable(urls: Sequence[str], datasets: Sequence[xr.Dataset], dim: str
             variable = dataset.variables.get(name)
             if variable is None:
                 continue
+            if variable.dims != kept.dims:
+                raise VirtualizeError(
+                    f"{name!r} of {url!r} has the dimensions {variable.dims}, and in {owner} it has {kept.dims}: refer "
+                    "to the files from groups of their own, or leave the variable out (skip)"
+                )
             if isinstance(kept.data, ManifestArray):
                 check_meaning(f"{name!r} of {url!r}", attributes_of(variable), owner, attributes_of(kept))
             elif dim not in kept.dims:

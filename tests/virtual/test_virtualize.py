@@ -232,6 +232,7 @@ def written(directory: Path, **changes: Any) -> list[str]:
         dataset["snow"] = (("time", "lat"), np.ones((2, 3)))
     second.rain.encoding |= changes.get("encoding", {})
     second = second.assign_coords(changes.get("coords", {})).drop_vars(changes.get("without", []))
+    second = second.assign(changes.get("variables", {}))
     for number, dataset in enumerate((first, second)):
         dataset.rain.encoding |= {"chunksizes": (1, 3, 4)}
         dataset.to_netcdf(directory / f"{number}.nc", engine="h5netcdf")
@@ -245,6 +246,7 @@ def written(directory: Path, **changes: Any) -> list[str]:
         ({"encoding": {"scale_factor": 0.25}}, "scale_factor"),
         ({"coords": {"lat": np.arange(3.0)[::-1]}}, "'lat'.* has other values"),
         ({"without": ["snow"]}, "snow"),
+        ({"variables": {"snow": (("lat", "time"), np.ones((3, 2)))}}, "'snow'.*dimension"),
     ],
 )
 def test_files_that_mean_something_else_are_not_joined(
