@@ -54,8 +54,16 @@ def _wanted(variable: xr.Variable, stored: np.dtype[Any] | None) -> np.dtype[Any
 def _attributes(variable: xr.Variable) -> Mapping[str, Any]:
     """Return what says how values are packed, and whether missing ones have a mark."""
     marks = (each.get(key) for key in _MISSING for each in (variable.encoding, variable.attrs))
-    packing = {key: float(variable.encoding.get(key) or 0) for key in ("scale_factor", "add_offset")}
+    packing = {key: _number(key, variable.encoding.get(key)) for key in ("scale_factor", "add_offset")}
     return {**packing, "has_mark": any(mark is not None for mark in marks)}
+
+
+def _number(key: str, value: Any) -> float:
+    """Return the number of an attribute; 0 if there is none."""
+    try:
+        return 0.0 if value is None else float(np.asarray(value).item())
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{key}={value!r} of an encoding must be a number") from None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 from arraystore import InvalidInputError, Repository
 from arraystore.xarray import to_arraystore
@@ -164,3 +165,22 @@ def test_lengths_of_time_are_not_appended_to_times(memory_repo: Repository) -> N
     with pytest.raises(InvalidInputError, match="cannot encode the variable 'v'"):
         to_arraystore(xr.Dataset({"v": ("t", np.array([1], "m8[s]"))}), session, append_dim="t")
     assert session.read("v").tolist() == [0]
+
+
+@pytest.mark.parametrize("factor", [[0.5], np.array([0.5, 1.0]), "half", {}])
+def test_a_factor_that_is_no_number_is_refused(memory_repo: Repository, factor: Any) -> None:
+    session = memory_repo.writable_session("main")
+    with pytest.raises(InvalidInputError, match=r"scale_factor=.* must be a number|cannot encode the variable 'v'"):
+        to_arraystore(dataset([1.0]), session, encoding={"v": {"dtype": "i2", "scale_factor": factor}})
+
+
+@pytest.mark.parametrize("options", [{"append_dim": "t"}, {"mode": "a"}, {"region": {"t": slice(0, 2)}}])
+def test_texts_are_not_written_into_arrays_of_characters(memory_repo: Repository, options: Any) -> None:
+    session = memory_repo.writable_session("main")
+    letters = np.array([[b"a", b"b"], [b"c", b"d"]], "S1")
+    zarr.create_array(session.store, name="v", data=letters, dimension_names=("t", "n"))
+    with xr.open_dataset(session, engine="arraystore") as texts:
+        assert texts.v.values.tolist() == [b"ab", b"cd"]
+        with pytest.raises(InvalidInputError, match="'v' holds texts character by character"):
+            to_arraystore(texts.load(), session, **options)
+    assert session.read("v").tolist() == letters.tolist()
