@@ -366,6 +366,22 @@ def test_verify_names_each_damaged_chunk_of_a_pack_and_needs_no_codec() -> None:
     assert sum("of '/large'" in text for text in said) == 2
 
 
+@pytest.mark.parametrize("at", [0, 1 << 20, (5 << 19) - 1])
+def test_verify_reads_a_large_chunk_of_a_file_to_its_end(at: int, tmp_path: Path) -> None:
+    repository = Repository.create(local_filesystem_storage(tmp_path, fsync=False))
+    session = repository.writable_session("main")
+    zarr.create_array(session.store, name="a", data=np.ones(5 << 19, "u1"), chunks=(5 << 19,), compressors=None)
+    session.commit("one chunk of 2.5 MiB")
+    assert repository.verify("chunks").counts["bytes_read"] == (5 << 19) + 4
+    (key,) = keys(repository.storage, "chunks/")
+    data = bytearray(repository.storage.get_sync(key))
+    data[at] ^= 1
+    repository.storage.put_sync(key, bytes(data))
+    (finding,) = repository.verify("chunks").findings
+    assert "chunk (0,) of '/a'" in finding.problem
+    assert finding.key == key
+
+
 def test_the_error_travels_between_processes() -> None:
     error = ChunkDamagedError("chunks/X", 8, 100).of_chunk("a/b", (1, 2))
     again = pickle.loads(pickle.dumps(error))
