@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import zarr
 
+from arraystore._format.node import ancestors
+from arraystore._session.append_undo import all_or_none
 from arraystore._session.base import SessionBase
+from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError, NodeNotFoundError
 
 _ITEM_GUESS = 64
@@ -115,6 +119,16 @@ def create_array(
         chunks=tuple(max(1, side) for side in chunks), fill_value=fill_value, dimension_names=dims,
         attributes=attributes, zarr_format=zarr_format, overwrite=overwrite,
     )  # fmt: skip
+
+
+@contextmanager
+def result_at(session: Session, path: str) -> Iterator[None]:
+    """Restore what is at a path and below it if the block fails, which makes and computes an array there."""
+    path = path.strip("/")
+    below = [node.path for node in session.hierarchy.writable().all_nodes() if node.path.startswith(path + "/")]
+    paths = [*reversed(list(ancestors(path))), path, *sorted(below)]
+    with session.append_lock, all_or_none(session.hierarchy, paths, None):
+        yield
 
 
 def check_free(session: SessionBase, path: str) -> None:

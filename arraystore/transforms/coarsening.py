@@ -14,7 +14,7 @@ from arraystore._format.types import Bools
 from arraystore._runtime.progress import shows_progress
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.transforms.arrays import check_free, create_array, open_array, shape_of
+from arraystore.transforms.arrays import check_free, create_array, open_array, result_at, shape_of
 from arraystore.transforms.decoding import mask_of, number_decoder
 from arraystore.transforms.engines import EngineOption
 from arraystore.transforms.integer_medians import median_of_integers
@@ -111,15 +111,16 @@ def coarsen(
     if not overwrite:
         check_free(session, target)
     named: Any = getattr(opened.metadata, "dimension_names", None) or attributes.pop("_ARRAY_DIMENSIONS", None)
-    create_array(
-        session, target, shape=shape, dtype=kind, dims=named, chunks=units, fill_value=fill, attributes=attributes,
-        zarr_format=opened.metadata.zarr_format, overwrite=overwrite,
-    )  # fmt: skip
     same = kind == array.dtype and function != "sum"
-    return transform_chunks(
-        session, source, target, kernel, factors=sides, skip_missing=same, memory=memory, engine=engine,
-        description=f"coarsen {source} to {target}", progress=progress,
-    )  # fmt: skip
+    with result_at(session, target):
+        create_array(
+            session, target, shape=shape, dtype=kind, dims=named, chunks=units, fill_value=fill, attributes=attributes,
+            zarr_format=opened.metadata.zarr_format, overwrite=overwrite,
+        )  # fmt: skip
+        return transform_chunks(
+            session, source, target, kernel, factors=sides, skip_missing=same, memory=memory, engine=engine,
+            description=f"coarsen {source} to {target}", progress=progress,
+        )  # fmt: skip
 
 
 def _check(path: str, function: str, edge: str, scale: float, *, packed: bool) -> None:

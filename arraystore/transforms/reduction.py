@@ -13,7 +13,7 @@ import numpy as np
 from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.transforms.arrays import ArrayShape, check_free, create_array, open_array, shape_of
+from arraystore.transforms.arrays import ArrayShape, check_free, create_array, open_array, result_at, shape_of
 from arraystore.transforms.decoding import (
     MISSING,
     NumberDecoder,
@@ -113,8 +113,9 @@ def reduce_array(
         kept["cell_methods"] = _cell_methods(attributes, plan, _METHODS[function])
     else:
         kept.pop("units", None)
-    _create(session, target, plan, reducer.dtype, kept, overwrite)
-    results = run_reduction(session, plan, decoder, reducer, target, transform_engine(engine), skipna, report)
+    with result_at(session, target):
+        _create(session, target, plan, reducer.dtype, kept, overwrite)
+        results = run_reduction(session, plan, decoder, reducer, target, transform_engine(engine), skipna, report)
     return results.report(target, time.perf_counter() - began)
 
 
@@ -158,10 +159,11 @@ def histogram(
     plan = plan_reduction(array, dims, reducer.cell_bytes, chunks, memory)
     kept = {name: value for name, value in numeric_attributes(attributes).items() if name != "units"}
     kept["bin_edges"] = list(marks)
-    _create(session, target, plan, reducer.dtype, kept, overwrite, leading=("bin", len(marks) - 1))
-    results = run_reduction(
-        session, plan, decoder, reducer, target, transform_engine(engine), True, report, leading=len(marks) - 1
-    )
+    with result_at(session, target):
+        _create(session, target, plan, reducer.dtype, kept, overwrite, leading=("bin", len(marks) - 1))
+        results = run_reduction(
+            session, plan, decoder, reducer, target, transform_engine(engine), True, report, leading=len(marks) - 1
+        )
     return results.report(target, time.perf_counter() - began)
 
 
@@ -215,18 +217,20 @@ def quantile(
     plan = plan_reduction(array, dims, 8 * len(marks), chunks, memory)
     if plan.kept:
         exact = plan.holding_all(memory)
-        _create(session, target, exact, dtype, kept, overwrite, leading=leading)
         work = ExactQuantile(exact, decoder, target, skipna, marks, several)
-        results = run_quantiles(session, work, runner, report)
+        with result_at(session, target):
+            _create(session, target, exact, dtype, kept, overwrite, leading=leading)
+            results = run_quantiles(session, work, runner, report)
         return results.report(target, time.perf_counter() - began)
     sketch = QuantileSketch(marks, several)
-    _create(session, target, plan, dtype, kept, overwrite, leading=leading)
-    results = run_reduction(
-        session, plan, decoder, sketch, target, runner, skipna, report, leading=len(marks) if several else None,
-        returned=True,
-    )  # fmt: skip
-    error = max((QuantileSketch.rank_error(parts) for parts in results.parts), default=0.0)
-    open_for_writing(session, target).update_attributes({"quantile_rank_error": error})
+    with result_at(session, target):
+        _create(session, target, plan, dtype, kept, overwrite, leading=leading)
+        results = run_reduction(
+            session, plan, decoder, sketch, target, runner, skipna, report, leading=len(marks) if several else None,
+            returned=True,
+        )  # fmt: skip
+        error = max((QuantileSketch.rank_error(parts) for parts in results.parts), default=0.0)
+        open_for_writing(session, target).update_attributes({"quantile_rank_error": error})
     return results.report(target, time.perf_counter() - began)
 
 

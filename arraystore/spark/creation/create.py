@@ -188,7 +188,7 @@ def created(
     append_dim: str | None,
 ) -> Iterator[tuple[CreatedArray, ...]]:  # fmt: skip
     """Create arrays, and take that back if the block fails; nothing is committed before the block has ended."""
-    with all_or_none(session.hierarchy, _new_paths(session, missing, coordinates), append_dim or ""):
+    with all_or_none(session.hierarchy, _new_paths(session, missing, coordinates), append_dim):
         yield _create(session, missing, choice, coordinates, append_dim)
 
 
