@@ -57,6 +57,7 @@ class _NodesBefore:
             arrays = [(node, _axis(node, dim)) for node in nodes if node.kind == NodeKind.ARRAY]
             absent = tuple(path for path, node in found.items() if node is None)
             files = _files_below(changes, [*absent, *(node.path for node, _ in arrays)])
+            files += [node for node in nodes if node.kind == NodeKind.FILE]
             return cls(
                 absent,
                 tuple(node for node in nodes if node.kind == NodeKind.GROUP),

@@ -48,7 +48,7 @@ class DatasetWriter:
             check_names(part.dataset)
             _check_session(self.session, part.dataset, self.compute_kwargs)
         self._check_growth(parts)
-        with all_parts_or_none(self.session, self._path, parts, self.append_dim):
+        with all_parts_or_none(self.session, self._path, parts, self.append_dim, self.mode):
             pending = self._write(parts)
             if not compute:
                 return pending

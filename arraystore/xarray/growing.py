@@ -12,21 +12,31 @@ from arraystore._session.fork import ForkSession
 from arraystore._session.hierarchy import Hierarchy, join
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError, SessionStateError
-from arraystore.xarray.parts import Part
+from arraystore.xarray.parts import Mode, Part
 
 _SHOWN = 5
 
 
 @contextmanager
 def all_parts_or_none(
-    session: Session | ForkSession, group: str, parts: Iterable[Part], dim: Hashable | None
+    session: Session | ForkSession, group: str, parts: Iterable[Part], dim: Hashable | None, mode: Mode
 ) -> Iterator[None]:
-    """Restore what parts of an append have changed if the block fails; appends of a session take turns."""
-    if dim is None or not isinstance(session, Session) or not session.records_appends:
+    """Restore what an append, or a write that replaces a group, has changed if the block fails; they take turns."""
+    appends = dim is not None and session.records_appends
+    if not isinstance(session, Session) or not (appends or mode == "w"):
         yield
         return
-    with session.append_lock, all_or_none(session.hierarchy, _paths(group, parts), str(dim)):
+    paths = _paths(group, parts)
+    if mode == "w":
+        paths += _paths_below(session.hierarchy, group)
+    with session.append_lock, all_or_none(session.hierarchy, paths, str(dim) if appends else None):
         yield
+
+
+def _paths_below(hierarchy: Hierarchy, group: str) -> list[str]:
+    """Return the paths of all nodes below a group, ancestors first."""
+    place = join(group, "") if group else ""
+    return sorted(node.key for node in hierarchy.writable().all_nodes() if node.path.startswith(place))
 
 
 def _paths(group: str, parts: Iterable[Part]) -> list[str]:

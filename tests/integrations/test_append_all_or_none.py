@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from zarr.core.buffer import cpu
+from zarr.core.buffer import cpu, default_buffer_prototype
 
 from arraystore import (
     ConflictDetector,
@@ -322,3 +322,33 @@ def test_a_commit_while_an_append_is_computed_is_refused(repo: Repository) -> No
     assert all("appending in another thread" in text for text in refused)
     session.commit("all of it")
     xr.testing.assert_equal(reread(repo), weather(0, 6))
+
+
+# -- a write that replaces a group --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [None, "deep/er"])
+@pytest.mark.parametrize("uncommitted", [False, True])
+def test_a_group_is_replaced_whole_or_stays_as_it_was(
+    memory_repo: Repository, group: str | None, uncommitted: bool
+) -> None:
+    session = memory_repo.writable_session("main")
+    to_arraystore(weather(0, 4), session, group=group, encoding=ENCODING)
+    to_arraystore(weather(7, 1)[["rain"]], session, group=f"{group or ''}/below/it")
+    session.store.set_sync("deep/er/notes.txt", cpu.Buffer.from_bytes(b"kept"))
+    if not uncommitted:
+        session.commit("what is there")
+        session = memory_repo.writable_session("main")
+    before = documents(zarr.open_group(session.store, mode="r"))
+    new = weather(20, 3).assign(wrong=("time", np.array([1.0, 2.0, 1e300])))
+    for dataset in (new, lazy(new)):
+        with pytest.raises(InvalidInputError, match="'wrong' has values"):
+            to_arraystore(dataset, session, group=group, mode="w", encoding={"wrong": {"dtype": "f4"}})
+        assert documents(zarr.open_group(session.store, mode="r")) == before
+        assert session.has_uncommitted_changes == uncommitted
+    session.commit("the same", allow_empty=True)
+    store = memory_repo.readonly_session("main").store
+    assert documents(zarr.open_group(store, mode="r")) == before
+    kept = store.get_sync("deep/er/notes.txt", prototype=default_buffer_prototype())
+    assert kept is not None
+    assert kept.to_bytes() == b"kept"
