@@ -148,7 +148,7 @@ def _changed_arrays(changes: ChangeSet) -> list[Node]:
 
 
 async def final_references(changes: ChangeSet, reader: ChunkReader, node: Node) -> References:
-    """Return what one array's layer has to say: chunks written, deleted, and cut off by a shrink."""
+    """Return what one array's layer has to say: chunks written, deleted, and cut off, with the change set's tables."""
     written = changes.references(node.id)
     if not node.layers and node.id not in changes.base.keys:  # nobody else can have written what would be deleted
         kept = written.source != DELETED
@@ -163,7 +163,9 @@ async def final_references(changes: ChangeSet, reader: ChunkReader, node: Node) 
     cut = base.take((base.coords >= bound).any(axis=1))
     if not len(cut):
         return written
-    return overlay([References.deletions(cut.coords), written], keep_deleted=True)
+    nothing = np.zeros(len(cut), dtype=np.int64)
+    deleted = replace(written, coords=cut.coords, source=nothing + DELETED, offset=nothing, length=nothing)
+    return overlay([deleted.followed_by(written)], keep_deleted=True)
 
 
 class Placing:

@@ -11,7 +11,7 @@ import pytest
 import zarr
 from zarr.core.buffer.cpu import Buffer
 
-from arraystore import ForkSession, MergeConflictError, Repository, Session, in_memory_storage
+from arraystore import ForkSession, MergeConflictError, Repository, RepositoryConfig, Session, in_memory_storage
 
 LEFT = [1, 1, 1, 1, 0, 0, 0, 0]
 
@@ -107,3 +107,24 @@ def test_fill_values_that_a_fork_writes_where_it_has_cut_off_collide_with_chunks
     assert caught.value.chunks == ((3,),)
     session.merge(fork, on_overlap="last")
     assert _opened(session)[:].tolist() == LEFT
+
+
+def test_chunks_of_other_arrays_keep_their_packs_where_a_fork_cuts_off_an_array() -> None:
+    repository = Repository.create(in_memory_storage(), RepositoryConfig(inline_chunk_threshold_bytes=0))
+    session = repository.writable_session("main")
+    for name in ("a", "b"):
+        zarr.create_array(session.store, name=name, shape=(8,), chunks=(2,), dtype="i4", compressors=None)[:] = 1
+    session.commit("two arrays")
+    session = repository.writable_session("main")
+    fork = session.fork()
+    inner = fork.fork()
+    for start in (0, 2, 4):  # each state of the inner fork brings the packs of the one before once more
+        inner.write("a", slice(start, start + 2), start + 10)
+        fork.merge(inner)
+    zarr.open_array(fork.store, path="b").resize((4,))
+    for start in (0, 2):
+        fork.write("b", slice(start, start + 2), start + 20)
+        fork.fork()  # what is written later goes to another pack
+    session.merge(fork.changes())
+    assert np.asarray(session.read("a")).tolist() == [10, 10, 12, 12, 14, 14, 1, 1]
+    assert np.asarray(session.read("b")).tolist() == [20, 20, 22, 22]
