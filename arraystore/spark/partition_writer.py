@@ -55,9 +55,9 @@ class PartitionWriter:
         Raises
         ------
         MergeConflictError
-            If two partitions wrote the same chunk.
+            If two partitions wrote the same chunk, or if results are of another session, or were merged before.
         FormatError
-            If `results` are not those of this writer.
+            If `results` hold bytes that no partition returned.
         """
         outcomes = sorted((_read(result) for result in results), key=lambda outcome: outcome.task)
         try:
