@@ -25,7 +25,7 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from arraystore import ChunkDamagedError, ReadOnlyError, Repository, RepositoryConfig, Session, in_memory_storage
-from arraystore._session.pipeline import large_chunks, pipeline, writing
+from arraystore._session.pipeline import byte_codecs, large_chunks, pipeline, writing
 from arraystore._session.pipeline.pipeline import ArrayStoreCodecPipeline
 from arraystore.storage import local_filesystem_storage
 from tests.session.conftest import FarMemory
@@ -185,6 +185,8 @@ def fewest(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr(pipeline, "_LISTED", request.param[1])
         patch.setattr(writing, "_LARGE", request.param[2])
         patch.setattr(large_chunks, "_LARGE", request.param[2])
+        patch.setattr(byte_codecs, "_LARGE", request.param[2])
+        patch.setattr(byte_codecs, "_COPIED_FROM_CACHE", 8 * (request.param[2] - 1))
         patch.setattr(large_chunks, "_PIECE", 3 * request.param[2])
         yield
 

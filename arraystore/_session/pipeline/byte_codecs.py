@@ -28,6 +28,9 @@ _KEPT_LEVEL = 9
 
 _CRC_BYTES = 4
 
+_LARGE = 1 << 18
+"""Bytes from which numcodecs, with a context for each chunk, compresses in 0.92 to 0.96 of zstandard's time."""
+
 _COPIED_FROM_CACHE = 2 << 20
 """Bytes up to which a context that is kept, and a copy of what it returns, take less than memory that is there."""
 
@@ -187,7 +190,10 @@ _contexts = _Contexts()
 
 
 def _compress(config: Config, data: Array) -> Any:
-    return _contexts.compressor(*zstd_options(config)).compress(data.reshape(-1).view(np.uint8).data)
+    (level, checksum), data = zstd_options(config), data.reshape(-1).view(np.uint8)
+    if len(data) >= _LARGE:
+        return numcodecs.zstd.compress(data, level, checksum)
+    return _contexts.compressor(level, checksum).compress(data.data)
 
 
 def _decompress(_config: Config, data: Bytes, most: int, out: Bytes | None) -> Any:
