@@ -242,6 +242,13 @@ def test_chunks_that_are_there_already_take_no_commit(maps: Repository) -> None:
     assert (report.snapshot_id, report.boxes, maps.lookup_branch("main")) == (None, 0, tip)
 
 
+def test_the_same_call_again_needs_no_memory_for_what_is_done(maps: Repository) -> None:
+    sides = {"t": -1, "y": 2, "x": 3}
+    assert rechunk(maps, "g/maps", sides, memory=8000).snapshot_id is not None
+    again = rechunk(maps, "g/maps", sides, memory=1)
+    assert (again.snapshot_id, again.plan.stages) == (None, ())
+
+
 def test_a_plan_changes_nothing_and_is_the_one_that_is_carried_out(maps: Repository) -> None:
     tip = maps.lookup_branch("main")
     plan = plan_rechunk(maps, "g/maps", {"t": -1, "y": 2, "x": 3}, memory=8000)

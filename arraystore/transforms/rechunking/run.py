@@ -193,11 +193,12 @@ def rechunk(
     unit = resolve_shards(array, sides, shards)
     job = RechunkJob(branch, array.path, (target or path).strip("/"), sides, unit, overwrite)
     saved = None if restart else _resumable(repo, job, memory)
+    if saved is None and job.target == job.path and (array.read_unit, array.write_unit) == (sides, unit or sides):
+        nothing = RechunkPlan(array.shape, array.itemsize, memory, None, ())
+        return RechunkReport(None, nothing, False, 0, 0, 0, 0, time.perf_counter() - began)
     plan = _plan(array, unit or sides, memory, _parallel(runner))
     fresh = JobProgress(session.snapshot_id, memory, _parallel(runner), plan.digest)
     if saved is None:
-        if job.target == job.path and (array.read_unit, array.write_unit) == (sides, unit or sides):
-            return RechunkReport(None, plan, False, 0, 0, 0, 0, time.perf_counter() - began)
         if job.target != job.path and not overwrite:
             check_free(session, job.target)
         start(repo, job, fresh)
