@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.lookup import MISSING, Located, Place
 from arraystore._session.pipeline.projection import Projection
 from arraystore._session.pipeline.threads import share, thread_count
-from arraystore.storage.protocol import Storage
+from arraystore.storage.protocol import BytesLike, Storage
 
 Array = npt.NDArray[Any]
 
@@ -103,13 +102,9 @@ class _LargeReader:
 
     def _read(self, place: Place, offset: int, target: memoryview) -> None:
         """Read a chunk that is not encoded."""
-        pieces = _filled(self.storage, place.key, offset, target)
         if not self.verify:
-            deque(pieces, maxlen=0)
-            return
-        end = offset + len(target)
-        checksum = self.storage.get_range_sync(place.key, end, end + CHECKSUM_BYTES)
-        if not are_sound_pieces(place.seed, offset, chain(pieces, (checksum,))):
+            deque(_filled(self.storage, place.key, offset, target, 0), maxlen=0)
+        elif not are_sound_pieces(place.seed, offset, _filled(self.storage, place.key, offset, target, CHECKSUM_BYTES)):
             raise UnsoundBlockError(place.key)
 
     def _encoded(self, place: Place, offset: int, length: int) -> npt.NDArray[np.uint8]:
@@ -129,11 +124,14 @@ class _LargeReader:
             view[...] = self.codec.decode_one(data.data)
 
 
-def _filled(storage: Storage, key: str, offset: int, target: memoryview) -> Iterator[memoryview]:
-    """Yield memory piece by piece as it is filled."""
+def _filled(storage: Storage, key: str, offset: int, target: memoryview, trailer: int) -> Iterator[BytesLike]:
+    """Yield memory piece by piece as it is filled, then the bytes that follow, in the order of the file."""
     for start in range(0, len(target), _PIECE):
         piece = target[start : start + _PIECE]
         data = storage.get_range_into(key, offset + start, piece)
         if data is not piece:
             piece[:] = data
         yield piece
+    if trailer:
+        end = offset + len(target)
+        yield storage.get_range_sync(key, end, end + trailer)
