@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from arraystore._chunks.virtual_chunk_container import ContainerAccess, VirtualChunkContainer, check_prefix
 from arraystore._runtime import lazy_module
-from arraystore.errors import VirtualReferenceError
+from arraystore.errors import InvalidInputError, VirtualReferenceError
 from arraystore.storage.protocol import Storage
 from arraystore.storage.source_urls import path_problem
 
@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from arraystore._chunks import container_storage
 else:
     container_storage = lazy_module("arraystore._chunks.container_storage")
+
+
+def _checked(access: Mapping[str, ContainerAccess]) -> Mapping[str, ContainerAccess]:
+    if not isinstance(access, Mapping):
+        raise InvalidInputError(
+            "authorize_virtual_chunk_access must be a mapping of URL prefixes to storages, credentials, or None for "
+            f"those of the environment, {{'s3://bucket/data/': None}} for instance, not {type(access).__name__}"
+        )
+    return access
 
 
 class VirtualContainers:
@@ -32,7 +41,7 @@ class VirtualContainers:
     ) -> None:
         self._saved = {container.url_prefix: container for container in saved}
         self._containers: dict[str, Storage] = {}
-        for prefix, grant in (access or {}).items():
+        for prefix, grant in _checked(access or {}).items():
             check_prefix(prefix)
             self._containers[prefix] = (
                 grant

@@ -51,7 +51,8 @@ async def create_repository(
     storage: Storage, config: RepositoryConfig, access: Containers, *, check_clean_root: bool
 ) -> tuple[Context, RepositoryInfo]:
     """Create a repository; see `Repository.create`."""
-    _check_types(storage, config)
+    check_storage(storage)
+    check_config(config)
     containers = VirtualContainers(access, config.virtual_chunk_containers)
     environment = current_environment()
     if check_clean_root:
@@ -80,7 +81,8 @@ async def find_repository(
     storage: Storage, config: RepositoryConfig | None, access: Containers
 ) -> tuple[Context, RepositoryInfo]:
     """Read the identity of a repository and its hint: one round of requests; see `Repository.open`."""
-    _check_types(storage, config)
+    check_storage(storage)
+    check_config(config)
     environment = current_environment()
     try:
         data, hint = await asyncio.gather(storage.get(REPOSITORY_KEY), read_hint(storage, MAIN))
@@ -111,7 +113,7 @@ async def find_repository(
 
 async def repository_exists(storage: Storage) -> bool:
     """Tell whether there is a repository."""
-    _check_types(storage, None)
+    check_storage(storage)
     try:
         await storage.head(REPOSITORY_KEY)
     except ObjectNotFoundError:
@@ -119,13 +121,17 @@ async def repository_exists(storage: Storage) -> bool:
     return True
 
 
-def _check_types(storage: object, config: object) -> None:
-    """Check the types that users confuse most: a URL or a path is not a storage."""
+def check_storage(storage: object) -> None:
+    """Check the type that users confuse most: a URL or a path is not a storage."""
     if not isinstance(storage, Storage):
         raise InvalidInputError(
             f"storage must be a storage, not a {type(storage).__name__}: "
             "make one with storage_from_url(url), local_filesystem_storage(path) or s3_storage(bucket=...)"
         )
+
+
+def check_config(config: object) -> None:
+    """Check that this is a configuration, or None."""
     if not isinstance(config, RepositoryConfig | None):
         raise InvalidInputError(f"config must be a RepositoryConfig, not a {type(config).__name__}")
 

@@ -80,6 +80,8 @@ class MaintenanceReport:
 
 async def maintain(context: Context, options: UpkeepOptions) -> MaintenanceReport:
     """Maintain a repository; the failure of a step does not prevent the others."""
+    if not isinstance(options, UpkeepOptions):
+        raise InvalidInputError(f"options must be an UpkeepOptions, not a {type(options).__name__}")
     environment = context.environment
     began = environment.now_us()
     report = MaintenanceReport()

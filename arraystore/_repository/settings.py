@@ -33,7 +33,7 @@ from arraystore._log.status import (
 )
 from arraystore._maintenance.checkpoints import put_hint_of
 from arraystore._maintenance.retention_policy import parse_policy
-from arraystore._repository.creation import find_repository
+from arraystore._repository.creation import check_config, find_repository
 from arraystore.errors import InvalidInputError, RepositoryNotFoundError
 from arraystore.storage.protocol import Storage
 
@@ -84,6 +84,7 @@ async def fetch_config(storage: Storage) -> RepositoryConfig | None:
 
 async def save_config(context: Context, config: RepositoryConfig) -> None:
     """Save a configuration in the repository."""
+    check_config(config)
     table = await set_setting(context, "config", config.to_dict())
     log = context.log(FIRST_BRANCH)
     log.settings = max(log.settings, table.number)

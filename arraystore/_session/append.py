@@ -15,6 +15,7 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._session.append_undo import all_or_none
 from arraystore._session.base import SessionBase
 from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.keys import node_path
 from arraystore._session.rebase import Unique
 from arraystore._session.regions import access
 from arraystore._session.regions.growth import grow
@@ -68,7 +69,7 @@ def _append(session: SessionBase, parts: list[_Part], dim: str, unique: str | No
 
 def unique_of(hierarchy: Hierarchy, path: str, start: int, values: npt.NDArray[Any]) -> Unique:
     """Return values appended to a coordinate from `start` on, which conflict with equal values of others."""
-    node = hierarchy.node(path.strip("/"))
+    node = hierarchy.node(node_path(path))
     if node is None:
         raise NodeNotFoundError(f"there is no array {path!r}")
     return Unique(node.id, node.path, start, values)
@@ -83,6 +84,8 @@ def with_unique(uniques: Sequence[Unique], new: Unique) -> list[Unique]:
 
 
 def _parts(hierarchy: Hierarchy, data: Mapping[str, npt.ArrayLike], dim: str) -> list[_Part]:
+    if not isinstance(data, Mapping):
+        raise InvalidInputError(f"data must be a mapping of values by path, not {type(data).__name__}")
     if not data:
         raise InvalidInputError("data must not be empty: pass values by path")
     parts = [_part(hierarchy, path, values, dim) for path, values in data.items()]
@@ -93,7 +96,7 @@ def _parts(hierarchy: Hierarchy, data: Mapping[str, npt.ArrayLike], dim: str) ->
 
 
 def _part(hierarchy: Hierarchy, path: str, values: npt.ArrayLike, dim: str) -> _Part:
-    node = hierarchy.node(path.strip("/"))
+    node = hierarchy.node(node_path(path))
     if node is None or node.kind != NodeKind.ARRAY:
         raise NodeNotFoundError(f"there is no array {path!r} to append to")
     axis = axis_of(node.documents, dim)
@@ -140,7 +143,7 @@ def _check_unique(session: SessionBase, parts: list[_Part], unique: str) -> Uniq
 
 
 def _unique_part(parts: list[_Part], unique: str) -> _Part:
-    part = next((part for part in parts if part.node.path == unique.strip("/")), None)
+    part = next((part for part in parts if part.node.path == node_path(unique)), None)
     if part is None:
         raise InvalidInputError(f"the unique coordinate {unique!r} must be among the arrays that are appended to")
     if part.values.ndim != 1:

@@ -21,6 +21,7 @@ from arraystore._format.types import Int64s
 from arraystore._log.loading import Tip
 from arraystore._runtime import lazy_module, run
 from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.keys import node_path
 from arraystore._session.listing import present_chunks, untracked_chunks
 from arraystore._session.pickling import SnapshotLocator, live_session
 from arraystore._session.store import ArrayStore
@@ -280,7 +281,7 @@ class SessionBase:
         ModuleNotFoundError
             If matplotlib is not installed.
         """
-        node = self.hierarchy.node(path.strip("/"))
+        node = self.hierarchy.node(node_path(path))
         if node is None or node.kind != NodeKind.ARRAY:
             raise NodeNotFoundError(f"there is no array {path!r} in snapshot {self.snapshot_id}")
         references = run(self._load_references(untracked_chunks, node))
@@ -300,7 +301,7 @@ class SessionBase:
 
     def _read_node(self, path: str) -> Node | None:
         """Return a node, adding the look-up to the read set."""
-        key = path.strip("/")
+        key = node_path(path)
         if (noted := self.hierarchy.noted) is not None:
             noted.place(key)
         return self.hierarchy.node(key)

@@ -21,7 +21,7 @@ from arraystore._format.ids import NodeId
 from arraystore._format.layer import Layer
 from arraystore._format.layer_bounds import FEW
 from arraystore._format.manifest import Manifest
-from arraystore._format.node import MAX_PATH, Node, NodeKind, ancestors
+from arraystore._format.node import Node, NodeKind, ancestors
 from arraystore._format.references import DELETED, INLINE, VIRTUAL
 from arraystore._format.reserved_keys import HIDDEN, visible
 from arraystore._format.zarr_changes import keeps_chunks, without_consolidated
@@ -29,6 +29,7 @@ from arraystore._format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_in
 from arraystore._log.state import SnapshotState
 from arraystore._runtime import lazy_module
 from arraystore._runtime.values import dataclass
+from arraystore._session.keys import check_key, join, split_document
 from arraystore.errors import ChunkDamagedError, InvalidInputError, InvalidKeyError, ReadOnlyError, SourceChangedError
 from arraystore.storage.protocol import BytesLike
 
@@ -40,35 +41,6 @@ else:
 
 
 _MAKES_NODE = ("zarr.json", ".zarray", ".zgroup")
-
-
-def check_key(key: Any) -> str:
-    """Check that a key is a relative Unicode path without empty, ``.`` or ``..`` parts; raises `InvalidKeyError`."""
-    if not isinstance(key, str):
-        raise InvalidKeyError(f"a key must be a string, not {type(key).__name__}")
-    if not key or len(key) > MAX_PATH or "\0" in key:
-        raise InvalidKeyError(f"{key[:80]!r} is not a valid key: it must have 1 to {MAX_PATH} characters and no NUL")
-    try:
-        key.encode()
-    except UnicodeEncodeError:
-        raise InvalidKeyError(f"{key[:80]!r} is not a valid key: it must be valid Unicode") from None
-    for part in key.split("/"):
-        if part in ("", ".", ".."):
-            raise InvalidKeyError(
-                f"{key[:80]!r} is not a valid key: it must be relative, without an empty part, '.' or '..'"
-            )
-    return key
-
-
-def join(path: str, name: str) -> str:
-    """Return the key of a name below a path."""
-    return f"{path}/{name}" if path else name
-
-
-def split_document(key: str) -> tuple[str, str] | None:
-    """Return path and name of the key of a metadata document; None for another key."""
-    path, _, name = key.rpartition("/")
-    return (path, name) if name in DOCUMENT_NAMES else None
 
 
 @dataclass(eq=False)

@@ -15,7 +15,8 @@ from arraystore._format.references import DELETED, References, overlay
 from arraystore._format.reserved_keys import HIDDEN, visible
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_info
-from arraystore._session.hierarchy import Hierarchy, join
+from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.keys import join
 
 if TYPE_CHECKING:
     from arraystore._changes.read_set import ReadSet

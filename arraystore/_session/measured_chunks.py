@@ -9,6 +9,7 @@ from arraystore._format.references import References
 from arraystore._history import missing_objects
 from arraystore._runtime import run
 from arraystore._session.base import SessionBase
+from arraystore._session.keys import node_path
 from arraystore._session.listing import present_chunks
 from arraystore.errors import NodeNotFoundError, ObjectNotFoundError
 
@@ -18,7 +19,7 @@ def measured_chunks(session: SessionBase, path: str) -> tuple[Node, References, 
 
     Raises `NodeNotFoundError` if there is no such array.
     """
-    node = session.hierarchy.node(path.strip("/"))
+    node = session.hierarchy.node(node_path(path))
     if node is None or node.kind != NodeKind.ARRAY:
         raise NodeNotFoundError(f"there is no array {path!r} in snapshot {session.snapshot_id}")
     return run(_load(session, node))

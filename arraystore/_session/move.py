@@ -9,7 +9,8 @@ from arraystore._format.node import NodeKind
 from arraystore._format.transaction import NodeChange, Operation
 from arraystore._log.repository_log import RepositoryLog
 from arraystore._log.status import check_allowed
-from arraystore._session.hierarchy import Hierarchy, check_key
+from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.keys import check_key, node_path
 from arraystore.errors import InvalidInputError, NodeNotFoundError
 
 
@@ -21,7 +22,7 @@ async def check_moves(log: RepositoryLog, changes: Iterable[NodeChange]) -> None
 
 def move_node(hierarchy: Hierarchy, source: str, target: str) -> None:
     """Move a node to another path."""
-    old, new = source.strip("/"), target.strip("/")
+    old, new = node_path(source), node_path(target)
     if not old:
         raise InvalidInputError("the root group cannot be moved")
     if not new:

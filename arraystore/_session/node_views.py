@@ -12,6 +12,7 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._runtime import run
 from arraystore._runtime.concurrency import bounded
 from arraystore._session.base import SessionBase
+from arraystore._session.keys import node_path
 from arraystore._session.listing import present_chunks, visible_nodes
 from arraystore.errors import NodeNotFoundError
 
@@ -44,7 +45,7 @@ class NodeView:
 
 def nodes_below(session: SessionBase, path: str, *, count: bool) -> list[NodeView]:
     """Return a node and all nodes below it by path, with counts of initialised chunks if `count`."""
-    key = path.strip("/")
+    key = node_path(path)
     below = f"{key}/" if key else ""
     nodes = visible_nodes(session.hierarchy, key)
     selected = [node for node in nodes if node.path == key or node.path.startswith(below)]

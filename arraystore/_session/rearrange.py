@@ -19,6 +19,7 @@ from arraystore._format.types import Bools, Int64s
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._format.zarr_metadata import array_info
 from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.keys import node_path
 from arraystore.errors import InvalidInputError, NodeNotFoundError, SessionStateError
 
 ChunkFunction = Callable[[Any], Any]
@@ -99,7 +100,7 @@ class Plan:
 async def load_places(hierarchy: Hierarchy, array_path: str) -> Places:
     """Load the chunks of an array; raises `InvalidInputError` if they differ in shape."""
     changes = hierarchy.writable()
-    node = hierarchy.node(array_path.strip("/"))
+    node = hierarchy.node(node_path(array_path))
     if node is None or node.kind != NodeKind.ARRAY:
         raise NodeNotFoundError(f"there is no array {array_path!r}")
     info = array_info(node.documents)

@@ -20,12 +20,11 @@ from zarr.core.sync import SyncMixin
 from arraystore._chunks.reader import Window, whole_chunk
 from arraystore._chunks.virtual_checksums import FROM_SOURCE, Checksum
 from arraystore._context.context import Context
-from arraystore._format.box import Box
 from arraystore._format.node import Node, NodeKind
-from arraystore._format.zarr_metadata import array_info
 from arraystore._log.loading import Tip
 from arraystore._runtime import lazy_module, run, submit
-from arraystore._session.hierarchy import Hierarchy, check_key, join
+from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.keys import check_key, join, node_path
 from arraystore._session.listing import list_dir, list_prefix, measure_prefix
 from arraystore._session.pipeline.target import PipelineStore
 from arraystore.errors import InvalidInputError, ObjectNotFoundError, ReadOnlyError
@@ -480,16 +479,12 @@ class ArrayStore(PipelineStore, Store, SyncMixin):
             As for `set_virtual_ref`.
         """
         node = self._array(array_path)
-        count = int(np.prod(chunk_grid_shape, dtype=np.int64))
-        if len(chunk_grid_shape) != len(array_info(node.documents).grid) or len(locations) != count:
+        box = virtual_references.box_of(node, chunk_grid_shape, arr_offset)
+        if len(locations) != box.volume:
             raise InvalidInputError(
                 f"{len(locations)} locations do not fill a box of {chunk_grid_shape} chunks of array {array_path!r}: "
-                "pass one for each chunk, and a side for each dimension"
+                "pass one for each chunk"
             )
-        low = tuple(map(int, arr_offset)) if arr_offset is not None else (0,) * len(chunk_grid_shape)
-        if len(low) != len(chunk_grid_shape):
-            raise InvalidInputError(f"arr_offset must have {len(chunk_grid_shape)} dimensions, not {len(low)}")
-        box = Box(low, tuple(start + int(side) for start, side in zip(low, chunk_grid_shape, strict=True)))
         virtual_references.write_virtual_references(
             self._session.hierarchy,
             self._session.context.containers,
@@ -504,7 +499,7 @@ class ArrayStore(PipelineStore, Store, SyncMixin):
 
     def _array(self, path: str) -> Node:
         self._check_writable()
-        node = self._session.hierarchy.node(path.strip("/"))
+        node = self._session.hierarchy.node(node_path(path))
         if node is None or node.kind != NodeKind.ARRAY:
             raise InvalidInputError(f"there is no array {path!r}")
         return node

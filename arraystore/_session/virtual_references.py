@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import index
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -70,6 +71,26 @@ def checksum_of(spec: Any, otherwise: Checksum) -> Checksum:
     etag: str | None = getattr(spec, "etag_checksum", None)
     modified: datetime | None = getattr(spec, "last_updated_at_checksum", None)
     return etag if etag is not None else otherwise if modified is None else modified
+
+
+def box_of(node: Node, shape: Sequence[int], low: Sequence[int] | None) -> Box:
+    """Return a box of chunks of an array by its shape and its first chunk; raise `InvalidInputError`."""
+    dimensions = len(array_info(node.documents).grid)
+    sides = _integers("chunk_grid_shape", shape, dimensions)
+    if min(sides, default=0) < 0:
+        raise InvalidInputError(f"chunk_grid_shape must be numbers of chunks, which are >= 0, and is {sides}")
+    first = (0,) * dimensions if low is None else _integers("arr_offset", low, dimensions)
+    return Box(first, tuple([start + side for start, side in zip(first, sides, strict=True)]))
+
+
+def _integers(name: str, values: Sequence[int], dimensions: int) -> tuple[int, ...]:
+    try:
+        numbers = tuple(map(index, values))
+    except TypeError:
+        raise InvalidInputError(f"{name} must be a tuple of integers, not {values!r}") from None
+    if len(numbers) != dimensions:
+        raise InvalidInputError(f"{name} must have {dimensions} dimensions, as the array has, not {len(numbers)}")
+    return numbers
 
 
 def write_virtual_references(

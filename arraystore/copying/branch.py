@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arraystore._log.state import SnapshotState
+from arraystore._repository.arguments import check_repository
 from arraystore._repository.creation import MAIN
 from arraystore._repository.repository import Repository
 from arraystore._repository.snapshots import SnapshotInfo
@@ -122,6 +123,7 @@ async def copy_branch_async(
     """Asynchronous twin of `copy_branch`."""
     if history and message is not None:
         raise InvalidInputError("with history each commit keeps its own message; leave message out, or history")
+    check_repository(source)
     workers = engine_for(engine, source.storage, target.storage if isinstance(target, Repository) else target)
     wanted = (await source.readonly_session_async(branch, tag=tag, snapshot_id=snapshot_id)).snapshot_id
     name = to_branch or branch or MAIN

@@ -16,7 +16,7 @@ from arraystore._format.refs import (
     refs_prefix,
 )
 from arraystore._format.repository_log import repository_log_prefix
-from arraystore._repository.creation import check_conditional
+from arraystore._repository.creation import check_conditional, check_storage
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore._runtime.engine import Engine, EngineOption, caller_engine
@@ -111,6 +111,8 @@ async def clone_repository_async(
     progress: Progress | bool | None = None,
 ) -> CopyReport:
     """Asynchronous twin of `clone_repository`."""
+    check_storage(source)
+    check_storage(target)
     if source.location == target.location:
         raise InvalidInputError(f"{source.location} cannot be cloned onto itself")
     workers = engine_for(engine, source, target)

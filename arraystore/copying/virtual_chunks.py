@@ -17,13 +17,14 @@ from arraystore._format.reference_batches import tasks_of
 from arraystore._format.references import VIRTUAL, References
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import array_info
+from arraystore._repository.arguments import check_repository
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore._runtime.concurrency import MiB, bounded
 from arraystore._runtime.engine import Engine, EngineOption, caller_engine
 from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.fork import ForkSession
-from arraystore._session.hierarchy import join
+from arraystore._session.keys import join, node_path
 from arraystore._session.listing import present_chunks, visible_nodes
 from arraystore._session.remote_forks import write_on_workers
 from arraystore._session.session import Session
@@ -139,8 +140,9 @@ async def materialize_async(
     """Asynchronous twin of `materialize`."""
     if batch_bytes <= 0:
         raise InvalidInputError(f"batch_bytes={batch_bytes} must be > 0")
+    check_repository(repository)
     workers = engine_for(engine, repository.storage)
-    path = group.strip("/")
+    path = node_path(group)
     if dry_run:
         return await _count(await repository.readonly_session_async(branch), path)
     counter, report, failures = CopyCounter(callback_of(progress)), MaterializeReport(), 0

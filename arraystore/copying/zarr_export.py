@@ -18,12 +18,13 @@ from arraystore._format.node import Node, NodeKind
 from arraystore._format.reference_batches import tasks_of
 from arraystore._format.references import INLINE, VIRTUAL, References
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info
+from arraystore._repository.arguments import check_repository
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore._runtime.concurrency import ByteBudget, MiB, for_each
 from arraystore._runtime.engine import Engine, EngineOption, caller_engine
 from arraystore._runtime.progress import callback_of, shows_progress
-from arraystore._session.hierarchy import join
+from arraystore._session.keys import join
 from arraystore._session.listing import present_chunks, visible_nodes
 from arraystore._session.session import Session
 from arraystore.copying.chunks import Stretch, read_stretch, stretches
@@ -117,6 +118,7 @@ async def export_zarr_async(
     progress: Progress | bool | None = None,
 ) -> TransferReport:
     """Asynchronous twin of `export_zarr`."""
+    check_repository(repo)
     workers = engine_for(engine, repo.storage)
     place = None if workers is None else place_for(workers, target)
     session = await repo.readonly_session_async(branch, tag=tag, snapshot_id=snapshot_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from arraystore._session.arguments import check_writable_session
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
@@ -28,7 +29,7 @@ class PartitionWriter:
     """
 
     def __init__(self, session: Session) -> None:
-        session.check_writable()
+        check_writable_session(session)
         self._session = session
         self._forks: list[ForkSession] = []
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from arraystore._format.types import Bools, Int64s
 from arraystore._runtime.progress import callback_of, shows_progress
+from arraystore._session.arguments import check_writable_session
 from arraystore._session.base import SessionBase
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
@@ -104,7 +105,7 @@ def transform_chunks(
         If the function failed for good, or its values do not fit.
     """
     began = time.perf_counter()
-    session.check_writable()
+    check_writable_session(session)
     _check_counts(memory=memory, tasks=tasks)
     paths = [sources] if isinstance(sources, str) else list(sources)
     plan = align(session, paths, target, parse_factors(factors), halo, boundary)
@@ -132,6 +133,8 @@ def _check_counts(**counts: Any) -> None:
 
 def parse_factors(factors: Mapping[str, int] | None) -> dict[str, int]:
     """Check factors of dimensions; raise `InvalidInputError`."""
+    if not isinstance(factors, Mapping | None):
+        raise InvalidInputError(f"factors must be a mapping of dimensions to integers, not {type(factors).__name__}")
     for dim, factor in (factors or {}).items():
         if type(factor) is not int or factor < 1:
             raise InvalidInputError(f"the factor of {dim!r} must be an integer >= 1, not {factor!r}")

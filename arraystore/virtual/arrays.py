@@ -22,7 +22,7 @@ from arraystore._runtime import run
 from arraystore._runtime.concurrency import bounded
 from arraystore._session.append_undo import all_or_none
 from arraystore._session.fork import ForkSession
-from arraystore._session.hierarchy import join
+from arraystore._session.keys import join
 from arraystore._session.session import Session
 from arraystore._session.virtual_references import write_virtual_references
 from arraystore.errors import AlreadyExistsError

@@ -13,7 +13,8 @@ import zarr
 from virtualizarr.manifests import ManifestArray
 
 from arraystore._chunks.virtual_checksums import FROM_SOURCE
-from arraystore._session.hierarchy import join
+from arraystore._session.arguments import check_writable_session
+from arraystore._session.keys import join
 from arraystore._session.session import Session
 from arraystore.errors import AlreadyExistsError, InvalidInputError, VirtualReferenceError
 from arraystore.virtual.arrays import AnySession, Checksums, VirtualArray, all_nodes_or_none, write_array
@@ -76,7 +77,7 @@ def write_virtual_dataset(
     VirtualReferenceError
         If a file is in no container, or its state cannot be looked up.
     """
-    session.check_writable()
+    check_writable_session(session)
     if isinstance(vds, xr.DataTree):
         if append_dim is not None:
             raise InvalidInputError("append_dim does not go with a tree: write each of its datasets with group=")

@@ -17,7 +17,8 @@ from xarray.backends.zarr import FillValueCoder
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from arraystore._chunks.virtual_checksums import FROM_SOURCE
-from arraystore._session.hierarchy import join
+from arraystore._session.arguments import check_writable_session
+from arraystore._session.keys import join
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.virtual import kerchunk_parquet
@@ -72,7 +73,7 @@ def from_kerchunk(
     VirtualReferenceError
         If a source is in no container, or its state cannot be looked up.
     """
-    session.check_writable()
+    check_writable_session(session)
     tree = _read(references, storage_options or {})
     with all_nodes_or_none(session, [_below(group, path) for path in (*tree.groups, *tree.arrays)], None):
         for path, attributes in sorted(tree.groups.items()):

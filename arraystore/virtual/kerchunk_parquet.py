@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
-from arraystore._session.hierarchy import join
+from arraystore._session.keys import join
 from arraystore.virtual.arrays import VirtualArray
 from arraystore.virtual.errors import VirtualizeError
 from arraystore.virtual.inlined import decode_inline

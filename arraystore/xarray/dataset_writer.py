@@ -8,9 +8,9 @@ from typing import Any
 
 import xarray as xr
 
+from arraystore._session.arguments import check_writable_session
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
-from arraystore.errors import InvalidInputError
 from arraystore.xarray.checking_store import CheckingStore
 from arraystore.xarray.dask_arrays import is_dask
 from arraystore.xarray.deferred import DeferredWriter, PendingWrite
@@ -134,11 +134,7 @@ def _existing_group(root: Any, path: str) -> Any:
 
 
 def _check_session(session: Session | ForkSession, dataset: xr.Dataset, compute_kwargs: Mapping[str, Any]) -> None:
-    if not isinstance(session, Session | ForkSession):
-        raise InvalidInputError(
-            f"session must be a Session, not {type(session).__name__}: see Repository.writable_session"
-        )
-    session.check_writable()
+    check_writable_session(session)
     arrays = [variable.data for variable in dataset.variables.values() if variable.chunks is not None]
     arrays = [array for array in arrays if is_dask(array)]
     if arrays:

@@ -26,7 +26,7 @@ from arraystore._changes.read_tracking import note_document
 from arraystore._format.node import Node, NodeKind
 from arraystore._repository.repository import Repository
 from arraystore._session.base import SessionBase
-from arraystore._session.hierarchy import join
+from arraystore._session.keys import join
 from arraystore._session.listing import members
 from arraystore._session.regions.access import open_array
 from arraystore._session.regions.general import zarr_array

@@ -20,7 +20,7 @@ from arraystore._format.envelope import pack_body
 from arraystore._format.ids import id_from_text, id_to_text
 from arraystore._format.refs import branch_prefix, name_from_key, name_in_key
 from arraystore._format.zarr_metadata import array_info
-from arraystore._session.hierarchy import check_key
+from arraystore._session.keys import check_key
 from arraystore._session.virtual_references import VirtualChunkSpec
 from arraystore.errors import ArrayStoreError, InvalidInputError, NotFoundError, StorageError, VirtualReferenceError
 from arraystore.ingest.chunks import parse_chunks

@@ -171,6 +171,12 @@ def test_what_cannot_be_a_reference_is_refused(repo: Repository, archive: Path) 
         store.set_virtual_refs_arr("g/a", (2,), [good], [0], [80])
     with pytest.raises(InvalidInputError):
         store.set_virtual_refs_arr("g/a", (1,), [good], [0, 1], [80])
+    for shape in ((1, 1), (-1,), (1.0,), 1, "1"):
+        with pytest.raises(InvalidInputError, match="chunk_grid_shape must"):
+            store.set_virtual_refs_arr("g/a", shape, [good], [0], [80])  # type: ignore[arg-type]
+    for offset in ((0, 0), (0.5,), 0):
+        with pytest.raises(InvalidInputError, match="arr_offset must"):
+            store.set_virtual_refs_arr("g/a", (1,), [good], [0], [80], arr_offset=offset)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError):
         store.set_virtual_refs("g/a", [VirtualChunkSpec((0, 0), good, 0, 80)])
     with pytest.raises(InvalidKeyError):

@@ -50,7 +50,7 @@ class MaintenanceMethods(RepositoryBase):
 
     async def maintain_async(self, options: UpkeepOptions | None = None) -> MaintenanceReport:
         """Asynchronous twin of `maintain`."""
-        return await maintenance.maintain(self._context, options or maintenance.UpkeepOptions())
+        return await maintenance.maintain(self._context, maintenance.UpkeepOptions() if options is None else options)
 
     def wait_for_maintenance(self) -> None:
         """Wait until the background work that commits of this process left (checkpoints, folding) is done."""

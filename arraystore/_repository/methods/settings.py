@@ -43,7 +43,7 @@ class SettingMethods(RepositoryBase):
 
     async def save_config_async(self, config: RepositoryConfig | None = None) -> None:
         """Asynchronous twin of `save_config`."""
-        await settings.save_config(self._context, config or self.config)
+        await settings.save_config(self._context, self.config if config is None else config)
 
     # -- metadata -------------------------------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ import zarr
 from arraystore._changes.read_tracking import note_document
 from arraystore._format.node import NodeKind
 from arraystore._runtime.values import dataclass
-from arraystore._session.hierarchy import ArrayHandle, Hierarchy, join
+from arraystore._session.hierarchy import ArrayHandle, Hierarchy
+from arraystore._session.keys import join, node_path
 from arraystore._session.pipeline.blocks import UnsoundBlockError, for_each_block
 from arraystore._session.pipeline.byte_codecs import UndecodableError
 from arraystore._session.pipeline.codecs import ChunkCodec
@@ -235,7 +236,7 @@ def open_array(session: RegionSession, path: str) -> ArrayHandle:
 
     Raises `NodeNotFoundError` if there is no such array.
     """
-    hierarchy, key = session.hierarchy, path.strip("/")
+    hierarchy, key = session.hierarchy, node_path(path)
     node = hierarchy.node(key)
     if (noted := hierarchy.noted) is not None:
         for name in _LOOKED_UP:

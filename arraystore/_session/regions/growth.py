@@ -11,7 +11,8 @@ from typing import Any
 import zarr
 
 from arraystore._format.node import Node
-from arraystore._session.hierarchy import Hierarchy, join
+from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.keys import join
 from arraystore._session.regions.layout import layout_of
 from arraystore._session.store import ArrayStore
 

@@ -16,7 +16,7 @@ import zarr
 
 from arraystore._format.node import ancestors
 from arraystore._session.append_undo import all_or_none
-from arraystore._session.hierarchy import check_key, join
+from arraystore._session.keys import check_key, join
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.spark.argument_checks import check_choice

@@ -14,6 +14,7 @@ import zarr
 
 from arraystore._format.types import Int64s
 from arraystore._runtime.progress import callback_of, shows_progress
+from arraystore._session.arguments import check_writable_session
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError, NodeNotFoundError
@@ -154,7 +155,7 @@ def write_regions(
         If `func` failed for good; nothing was merged.
     """
     began = time.perf_counter()
-    session.check_writable()
+    check_writable_session(session)
     paths = [path] if isinstance(path, str) else list(path)
     targets = _targets(session, paths)
     spark = required_session(spark)

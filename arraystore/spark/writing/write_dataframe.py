@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from arraystore._runtime.progress import callback_of, shows_progress
+from arraystore._session.arguments import check_writable_session
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.spark.creation.create import create_missing, reserved_values
@@ -155,7 +156,7 @@ def write_dataframe(
         raise InvalidInputError("write_dataframe cannot take a stream: use writeStream.foreachBatch(batch_writer(...))")
     if append_labels is not None and append_dim is None:
         raise InvalidInputError("append_labels needs append_dim")
-    session.check_writable()
+    check_writable_session(session)
     rows = _Rows(
         df, path, dims, value, values, coords,
         {"tolerance": tolerance, "partial": partial, "on_duplicate": on_duplicate, "on_null": on_null, "lossy": lossy},
