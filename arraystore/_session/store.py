@@ -207,8 +207,11 @@ class ArrayStore(PipelineStore, Store, SyncMixin):
         try:
             yield
         except ObjectNotFoundError as error:
-            await asyncio.wrap_future(submit(self._check_not_expired(error)))
+            await self._tell_expired(error)
             raise
+
+    async def _tell_expired(self, error: ObjectNotFoundError) -> None:
+        await asyncio.wrap_future(submit(self._check_not_expired(error)))
 
     def _pipeline_hierarchy(self, *, writing: bool) -> Hierarchy:
         """Return the hierarchy, for the codec pipeline; raises `ReadOnlyError` if it must not be written to."""
@@ -320,15 +323,17 @@ class ArrayStore(PipelineStore, Store, SyncMixin):
 
     async def list(self) -> AsyncIterator[str]:
         """List all keys."""
-        async with self._reading():
-            async for key in list_prefix(self._session.hierarchy, ""):
-                yield key
+        async for key in self.list_prefix(""):
+            yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """List all keys with a prefix."""
-        async with self._reading():
+        try:  # a context manager would be closed before this generator, where an event loop ends first
             async for key in list_prefix(self._session.hierarchy, prefix):
                 yield key
+        except ObjectNotFoundError as error:
+            await self._tell_expired(error)
+            raise
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """List the names of keys and key prefixes directly below a path."""

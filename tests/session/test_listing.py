@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import zarr
@@ -82,3 +83,16 @@ def test_the_arrays_of_an_open_snapshot_are_listed_without_a_request_and_with_on
     store.get = counted  # type: ignore[method-assign]
     assert len(list(zarr.open_group(store, mode="r", zarr_format=3).arrays())) == 20
     assert (storage.counts.total - before, looks) == (0, 21)
+
+
+def test_a_listing_that_nobody_ends_is_closed_quietly_with_its_event_loop() -> None:
+    session = world().writable_session("main")
+    told: list[dict[str, Any]] = []
+
+    async def begin(listed: Any) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        await anext(listed)
+
+    for listed in (session.store.list(), session.store.list_prefix("g"), session.store.list_dir("")):
+        asyncio.run(begin(listed))
+    assert not told
