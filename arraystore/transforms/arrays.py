@@ -11,9 +11,10 @@ from typing import Any, Literal
 import numpy as np
 import zarr
 
-from arraystore._format.node import ancestors
+from arraystore._format.node import NodeKind, ancestors
 from arraystore._session.append_undo import all_or_none
 from arraystore._session.base import SessionBase
+from arraystore._session.keys import node_path
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError, NodeNotFoundError
 
@@ -48,15 +49,14 @@ class ArrayShape:
     def axis(self, dim: str) -> int:
         """Return the number of a dimension; raise `InvalidInputError` if there is none of that name."""
         if dim not in self.dims:
-            raise InvalidInputError(
-                f"array {self.path!r} has no dimension {dim!r}, but {', '.join(map(repr, self.dims))}"
-            )
+            others = f", but {', '.join(map(repr, self.dims))}" if self.dims else ": it has none at all"
+            raise InvalidInputError(f"array {self.path!r} has no dimension {dim!r}{others}")
         return self.dims.index(dim)
 
 
 def open_array(session: SessionBase, path: str) -> zarr.Array[Any]:
     """Open an array of a session; raise `NodeNotFoundError` if there is none."""
-    key = path.strip("/")
+    key = node_path(path)
     try:
         node = zarr.open(session.store, path=key, mode="r")
     except FileNotFoundError:
@@ -68,7 +68,7 @@ def open_array(session: SessionBase, path: str) -> zarr.Array[Any]:
 
 def describe_array(session: SessionBase, path: str) -> ArrayShape:
     """Describe an array of a session; raise `InvalidInputError` for one with chunks of several sizes."""
-    return shape_of(path.strip("/"), open_array(session, path))
+    return shape_of(node_path(path), open_array(session, path))
 
 
 def shape_of(path: str, array: zarr.Array[Any]) -> ArrayShape:
@@ -122,16 +122,33 @@ def create_array(
 
 
 @contextmanager
-def result_at(session: Session, path: str) -> Iterator[None]:
-    """Restore what is at a path and below it if the block fails, which makes and computes an array there."""
-    path = path.strip("/")
-    below = [node.path for node in session.hierarchy.writable().all_nodes() if node.path.startswith(path + "/")]
-    paths = [*reversed(list(ancestors(path))), path, *sorted(below)]
-    with session.append_lock, all_or_none(session.hierarchy, paths, None):
+def results_at(session: Session, *paths: str) -> Iterator[None]:
+    """Restore what is at some paths and below them if the block fails, which makes and computes arrays there."""
+    every = [node.path for node in session.hierarchy.writable().all_nodes()]
+    places: dict[str, None] = {}
+    for path in (each.strip("/") for each in paths):
+        below = sorted(each for each in every if each.startswith(path + "/"))
+        places |= dict.fromkeys([*reversed(list(ancestors(path))), path, *below])
+    with session.append_lock, all_or_none(session.hierarchy, places, None):
         yield
+
+
+def check_result(session: SessionBase, source: str, target: str, *, overwrite: bool) -> None:
+    """Check that a new array may be made of another one at a path; raise `InvalidInputError`."""
+    source, target = source.strip("/"), target.strip("/")
+    if target == source:
+        raise InvalidInputError(f"the result cannot replace {source!r}, which it is computed from")
+    if target in ancestors(source):
+        raise InvalidInputError(f"the result cannot replace the group {target!r}, which {source!r} is in")
+    for above in ancestors(target):
+        node = session.hierarchy.node(above)
+        if node is not None and node.kind == NodeKind.ARRAY:
+            raise InvalidInputError(f"{target!r} is below the array {above!r}: choose a path in a group")
+    if not overwrite:
+        check_free(session, target)
 
 
 def check_free(session: SessionBase, path: str) -> None:
     """Check that there is no node at a path; raise `InvalidInputError`."""
-    if session.hierarchy.node(path.strip("/")) is not None:
+    if session.hierarchy.node(node_path(path)) is not None:
         raise InvalidInputError(f"there is a node {path!r} already: choose another path, or pass overwrite=True")

@@ -12,9 +12,10 @@ import zarr
 
 from arraystore._format.types import Bools
 from arraystore._runtime.progress import shows_progress
+from arraystore._session.arguments import check_writable_session
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.transforms.arrays import check_free, create_array, open_array, result_at, shape_of
+from arraystore.transforms.arrays import check_result, create_array, open_array, results_at, shape_of
 from arraystore.transforms.decoding import mask_of, number_decoder
 from arraystore.transforms.engines import EngineOption
 from arraystore.transforms.integer_medians import median_of_integers
@@ -85,12 +86,12 @@ def coarsen(
     TransformError, TaskFailedError
         If a task failed for good.
     """
-    session.check_writable()
+    check_writable_session(session)
     sides = parse_factors(factors)
     opened = open_array(session, source)
     array, attributes = shape_of(source.strip("/"), opened), dict(opened.attrs)
     decoder = number_decoder(array.path, array.dtype, attributes, mask_of(opened))
-    _check(array.path, function, edge, decoder.scale, packed=decoder.is_packed)
+    check_coarsening(array.path, function, edge, decoder.scale, packed=decoder.is_packed)
     for dim in sides:
         array.axis(dim)
     steps = tuple(sides.get(dim, 1) for dim in array.dims)
@@ -106,13 +107,10 @@ def coarsen(
         for dim, unit, size in zip(array.dims, array.write_unit, shape, strict=True)
     ]
     fill = opened.fill_value if kind == array.dtype else _other_fill(opened, kind, missing)
-    if target.strip("/") == array.path:
-        raise InvalidInputError(f"the result cannot replace {array.path!r}, which it is computed from")
-    if not overwrite:
-        check_free(session, target)
+    check_result(session, array.path, target, overwrite=overwrite)
     named: Any = getattr(opened.metadata, "dimension_names", None) or attributes.pop("_ARRAY_DIMENSIONS", None)
     same = kind == array.dtype and function != "sum"
-    with result_at(session, target):
+    with results_at(session, target):
         create_array(
             session, target, shape=shape, dtype=kind, dims=named, chunks=units, fill_value=fill, attributes=attributes,
             zarr_format=opened.metadata.zarr_format, overwrite=overwrite,
@@ -123,9 +121,11 @@ def coarsen(
         )  # fmt: skip
 
 
-def _check(path: str, function: str, edge: str, scale: float, *, packed: bool) -> None:
+def check_coarsening(path: str, function: str, edge: str, scale: float, *, packed: bool) -> None:
+    """Check the choices for windows; raise `InvalidInputError`."""
     if function not in FUNCTIONS:
         raise InvalidInputError(f"function={function!r} must be one of {', '.join(map(repr, FUNCTIONS))}")
+
     if edge not in ("partial", "trim"):
         raise InvalidInputError(f"edge={edge!r} must be 'partial' or 'trim'")
     if function == "sum" and packed:

@@ -8,7 +8,7 @@ a layout of levels, each with its path, the level that it is derived from and th
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -18,9 +18,17 @@ import zarr
 
 from arraystore._format.node import NodeKind
 from arraystore._runtime.progress import shows_progress
+from arraystore._session.arguments import check_writable_session
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.transforms.arrays import ArrayShape, create_array, describe_array, dimension_names, open_array
+from arraystore.transforms.arrays import (
+    ArrayShape,
+    create_array,
+    describe_array,
+    dimension_names,
+    open_array,
+    results_at,
+)
 from arraystore.transforms.coarsening import coarsen
 from arraystore.transforms.engines import EngineOption
 from arraystore.transforms.report import Progress, TransformReport
@@ -86,7 +94,7 @@ def build_pyramid(
     engine: EngineOption = "threads",
     progress: Progress | bool | None = None,
 ) -> PyramidReport:
-    """Build coarser levels of an array, each from the one before; nothing is committed.
+    """Build coarser levels of an array, each from the one before: all or none of them; nothing is committed.
 
     Level 1 of ``images/red`` is ``images/overviews/1/red``, beside coarsened coordinates of the dimensions, and so on.
     Levels have the data type of the array, to which means are rounded.  The group ``images`` gets the attributes
@@ -120,7 +128,7 @@ def build_pyramid(
         As `coarsen`.
     """
     began = time.perf_counter()
-    session.check_writable()
+    check_writable_session(session)
     steps = parse_factors(factors)
     array = describe_array(session, path)
     for dim in steps:
@@ -135,16 +143,22 @@ def build_pyramid(
     for level, shape in zip(paths[1:], plan_levels(array, steps, levels), strict=True):
         _check_others(session, level, array.dims, shape)
     reports: list[TransformReport] = []
-    for source, target in pairwise(paths):
-        _open_group(session, target.rpartition("/")[0], like=open_array(session, path).metadata.zarr_format)
-        report = coarsen(
-            session, source, target, steps, function, skipna=skipna, dtype=array.dtype, overwrite=overwrite,
-            memory=memory, engine=engine, progress=progress,
-        )  # fmt: skip
-        reports.append(report)
-        _coarsen_coordinates(session, source.rpartition("/")[0], target.rpartition("/")[0], array.dims, steps)
-    _describe(_open_group(session, above), assets, [float(steps.get(dim, 1)) for dim in array.dims], function)
+    with results_at(session, *_made(paths, array.dims)):
+        for source, target in pairwise(paths):
+            _open_group(session, target.rpartition("/")[0], like=open_array(session, path).metadata.zarr_format)
+            report = coarsen(
+                session, source, target, steps, function, skipna=skipna, dtype=array.dtype, overwrite=overwrite,
+                memory=memory, engine=engine, progress=progress,
+            )  # fmt: skip
+            reports.append(report)
+            _coarsen_coordinates(session, source.rpartition("/")[0], target.rpartition("/")[0], array.dims, steps)
+        _describe(_open_group(session, above), assets, [float(steps.get(dim, 1)) for dim in array.dims], function)
     return PyramidReport(tuple(paths), tuple(reports), time.perf_counter() - began)
+
+
+def _made(paths: Sequence[str], dims: Sequence[str]) -> list[str]:
+    """Return the paths of the levels below the array, and of their coordinates."""
+    return [f"{path.rpartition('/')[0]}/{name}" for path in paths[1:] for name in (path.rpartition("/")[2], *dims)]
 
 
 def _check_others(session: Session, path: str, dims: tuple[str, ...], shape: tuple[int, ...]) -> None:

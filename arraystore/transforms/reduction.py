@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from arraystore._runtime.progress import callback_of, shows_progress
+from arraystore._session.arguments import check_writable_session
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.transforms.arrays import ArrayShape, check_free, create_array, open_array, result_at, shape_of
+from arraystore.transforms.arrays import ArrayShape, check_result, create_array, open_array, results_at, shape_of
 from arraystore.transforms.decoding import (
     MISSING,
     NumberDecoder,
@@ -103,7 +104,7 @@ def reduce_array(
         If a task failed for good.
     """
     began, report = time.perf_counter(), callback_of(progress)
-    array, attributes, decoder = _open(session, source)
+    array, attributes, decoder = open_source(session, source)
     reducer = make_reducer(function, decoder.result_dtype, skipna=skipna, ddof=ddof, missing=_missing(decoder))
     plan = plan_reduction(array, dims, reducer.cell_bytes, chunks, memory)
     kept = numeric_attributes(attributes)
@@ -113,7 +114,7 @@ def reduce_array(
         kept["cell_methods"] = _cell_methods(attributes, plan, _METHODS[function])
     else:
         kept.pop("units", None)
-    with result_at(session, target):
+    with results_at(session, target):
         _create(session, target, plan, reducer.dtype, kept, overwrite)
         results = run_reduction(session, plan, decoder, reducer, target, transform_engine(engine), skipna, report)
     return results.report(target, time.perf_counter() - began)
@@ -135,7 +136,8 @@ def histogram(
 ) -> TransformReport:
     """Count the values of an array between edges, along dimensions, into a new array; nothing is committed.
 
-    The result has the dimension ``bin`` first, and the attribute ``bin_edges``.  A bin includes its lower edge, and the
+    The result has the dimension ``bin`` first, and the attribute ``bin_edges``, where infinite edges are the strings
+    that JSON has no numbers for, ``"-Infinity"`` and ``"Infinity"``.  A bin includes its lower edge, and the
     last one its upper edge as well; values outside, NaN and missing values are not counted.
 
     Parameters
@@ -151,15 +153,13 @@ def histogram(
         As `reduce_array`.
     """
     began, report = time.perf_counter(), callback_of(progress)
-    array, attributes, decoder = _open(session, source)
-    marks = tuple(float(edge) for edge in edges)
-    if len(marks) < 2 or not all(low < high for low, high in pairwise(marks)):
-        raise InvalidInputError("edges must be at least two numbers in ascending order")
+    array, attributes, decoder = open_source(session, source)
+    marks = parse_edges(edges)
     reducer = Histogram(marks)
     plan = plan_reduction(array, dims, reducer.cell_bytes, chunks, memory)
     kept = {name: value for name, value in numeric_attributes(attributes).items() if name != "units"}
-    kept["bin_edges"] = list(marks)
-    with result_at(session, target):
+    kept["bin_edges"] = [mark if math.isfinite(mark) else f"{'-' * (mark < 0)}Infinity" for mark in marks]
+    with results_at(session, target):
         _create(session, target, plan, reducer.dtype, kept, overwrite, leading=("bin", len(marks) - 1))
         results = run_reduction(
             session, plan, decoder, reducer, target, transform_engine(engine), True, report, leading=len(marks) - 1
@@ -203,11 +203,9 @@ def quantile(
         As `reduce_array`.
     """
     began, report = time.perf_counter(), callback_of(progress)
-    array, attributes, decoder = _open(session, source)
+    array, attributes, decoder = open_source(session, source)
     several = isinstance(quantiles, Sequence)
-    marks = tuple(float(each) for each in quantiles) if isinstance(quantiles, Sequence) else (float(quantiles),)
-    if not marks or not all(0 <= mark <= 1 for mark in marks):
-        raise InvalidInputError(f"quantiles={quantiles!r} must be numbers from 0 to 1")
+    marks = parse_quantiles(quantiles)
     kept = numeric_attributes(attributes)
     dtype = decoder.result_dtype if decoder.result_dtype.kind == "f" else np.dtype("f8")
     runner = transform_engine(engine)
@@ -218,12 +216,12 @@ def quantile(
     if plan.kept:
         exact = plan.holding_all(memory)
         work = ExactQuantile(exact, decoder, target, skipna, marks, several)
-        with result_at(session, target):
+        with results_at(session, target):
             _create(session, target, exact, dtype, kept, overwrite, leading=leading)
             results = run_quantiles(session, work, runner, report)
         return results.report(target, time.perf_counter() - began)
     sketch = QuantileSketch(marks, several)
-    with result_at(session, target):
+    with results_at(session, target):
         _create(session, target, plan, dtype, kept, overwrite, leading=leading)
         results = run_reduction(
             session, plan, decoder, sketch, target, runner, skipna, report, leading=len(marks) if several else None,
@@ -234,6 +232,22 @@ def quantile(
     return results.report(target, time.perf_counter() - began)
 
 
+def parse_edges(edges: Sequence[float]) -> tuple[float, ...]:
+    """Check edges of bins; raise `InvalidInputError`."""
+    marks = tuple(float(edge) for edge in edges)
+    if len(marks) < 2 or not all(low < high for low, high in pairwise(marks)):
+        raise InvalidInputError("edges must be at least two numbers in ascending order")
+    return marks
+
+
+def parse_quantiles(quantiles: float | Sequence[float]) -> tuple[float, ...]:
+    """Check quantiles; raise `InvalidInputError`."""
+    marks = tuple(float(each) for each in quantiles) if isinstance(quantiles, Sequence) else (float(quantiles),)
+    if not marks or not all(0 <= mark <= 1 for mark in marks):
+        raise InvalidInputError(f"quantiles={quantiles!r} must be numbers from 0 to 1")
+    return marks
+
+
 def open_for_writing(session: Session, path: str) -> Any:
     """Open an array of a session for writing."""
     import zarr
@@ -241,8 +255,9 @@ def open_for_writing(session: Session, path: str) -> Any:
     return zarr.open_array(session.store, path=path.strip("/"), mode="r+")
 
 
-def _open(session: Session, source: str) -> tuple[ArrayShape, dict[str, Any], NumberDecoder]:
-    session.check_writable()
+def open_source(session: Session, source: str) -> tuple[ArrayShape, dict[str, Any], NumberDecoder]:
+    """Return the shape of an array of numbers, its attributes, and its decoder; raise `InvalidInputError`."""
+    check_writable_session(session)
     opened = open_array(session, source)
     array = shape_of(source.strip("/"), opened)
     attributes = {name: value for name, value in dict(opened.attrs).items() if name != "_ARRAY_DIMENSIONS"}
@@ -271,11 +286,13 @@ def _create(
     overwrite: bool,
     leading: tuple[str, int] | None = None,
 ) -> None:
-    if target.strip("/") == plan.source.path:
-        raise InvalidInputError(f"the result cannot replace {plan.source.path!r}, which it is computed from")
-    if not overwrite:
-        check_free(session, target)
+    check_result(session, plan.source.path, target, overwrite=overwrite)
     name, size = leading or ("", 0)
+    if leading and name in (plan.source.dims[axis] for axis in plan.kept):
+        raise InvalidInputError(
+            f"array {plan.source.path!r} has a dimension {name!r} of its own, which the result would have twice: "
+            "reduce it as well, or rename it first"
+        )
     front = () if leading is None else (size,)
     create_array(
         session, target, shape=(*front, *plan.kept_shape), dtype=dtype,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zarr
 
-from arraystore import Session
+from arraystore import Repository, Session
 from arraystore.errors import InvalidInputError
 from arraystore.transforms import TransformError, build_pyramid, coarsen
 from arraystore.transforms.coarsening import FUNCTIONS
@@ -163,6 +163,24 @@ def test_a_pyramid_has_levels_coordinates_and_metadata(session: Session) -> None
         "asset": "overviews/2/red", "derived_from": "overviews/1/red", "transform": {"scale": [1.0, 2.0, 2.0]},
         "resampling_method": "average",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_pyramid_of_which_a_level_fails_leaves_the_session_as_it_was(repo: Repository, existing: bool) -> None:
+    session = repo.writable_session("main")
+    put(session, "img/red", np.full((16, 16), 30, "u1"), (2, 2), ("y", "x"))
+    put(session, "img/y", np.arange(16.0), (16,), ("y",))
+    if existing:
+        build_pyramid(session, "img/red", {"y": 2, "x": 2})
+    tip = session.commit("before")
+    session = repo.writable_session("main")
+    with pytest.raises(TransformError, match="sum values do not fit into uint8"):  # 480, of the second level
+        build_pyramid(session, "img/red", {"y": 2, "x": 2}, function="sum", overwrite=True)
+    assert not session.has_uncommitted_changes
+    session.commit("after", allow_empty=True)
+    assert repo.diff(from_snapshot_id=tip, to_branch="main").is_empty
+    build_pyramid(session := repo.writable_session("main"), "img/red", {"y": 2, "x": 2}, overwrite=True)
+    assert (get(session, "img/overviews/2/red") == 30).all()
 
 
 def test_pyramids_of_one_group_share_its_metadata(session: Session) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
-from arraystore import Repository, Session, in_memory_storage
+from arraystore import InvalidInputError, Repository, Session, in_memory_storage
 from arraystore.transforms import ThreadsEngine, coarsen, histogram, quantile, reduce_array
 
 VALUES = np.arange(24.0).reshape(4, 6)
@@ -58,3 +58,28 @@ def test_a_failed_transform_leaves_what_it_was_to_replace(session: Session, tran
     assert members == ["a", "group", "group/inner", "group/inner/old", "old"]
     for path in ("old", "group/inner/old"):
         np.testing.assert_array_equal(zarr.open_array(session.store, path=path, mode="r")[...], VALUES)
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [("group/inner/old", "group", "group 'group'"), ("a", "/", "group ''"), ("a", "old/new", "below the array 'old'")],
+)
+def test_a_result_replaces_no_group_of_its_source_and_no_array_above(
+    session: Session, transform: str, source: str, target: str, message: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        TRANSFORMS[transform](session, source, target, overwrite=True)
+    assert not session.has_uncommitted_changes
+
+
+def test_a_result_has_no_dimension_twice(session: Session) -> None:
+    for name in "bin", "quantile":
+        zarr.create_array(session.store, name=name, shape=(4, 6), dtype="f8", dimension_names=(name, "x"))
+    for transform in (
+        partial(histogram, source="bin", edges=[0, 1]),
+        partial(quantile, source="quantile", quantiles=[1]),
+    ):
+        with pytest.raises(InvalidInputError, match="the result would have twice"):
+            transform(session, target="new", dims="x")
+        transform(session, target="old", overwrite=True)

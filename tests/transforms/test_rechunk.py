@@ -136,6 +136,13 @@ def test_a_target_of_its_own_leaves_the_source(maps: Repository) -> None:
         rechunk(maps, "g/maps", 6, target="series")
     rechunk(maps, "g/maps", 6, target="series", overwrite=True)
     assert opened(maps, "series").chunks == (6, 6, 6)
+    for target, message in (
+        ("g", "replace the group 'g'"),
+        ("/", "replace the group ''"),
+        ("series/g", "below the array"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            rechunk(maps, "g/maps", 6, target=target, overwrite=True)
 
 
 def test_chunks_that_were_never_written_are_not_written(repo: Repository) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from fractions import Fraction
@@ -241,6 +242,11 @@ def test_histograms_are_those_of_numpy(session: Session, dims: Any) -> None:
     assert dict(zarr.open_array(session.store, path="out").attrs) == {"bin_edges": edges}
     with pytest.raises(InvalidInputError, match="ascending order"):
         histogram(session, "a", "out", [1, 1], overwrite=True)
+    histogram(session, "a", "out", [-np.inf, 270, np.inf], dims, overwrite=True)
+    attributes = json.loads(session.store.get_sync("out/zarr.json").to_bytes(), parse_constant=pytest.fail)[
+        "attributes"
+    ]
+    assert attributes == {"bin_edges": ["-Infinity", 270, "Infinity"]}
 
 
 def test_missing_values_are_told_apart_as_xarray_writes_them(session: Session) -> None:

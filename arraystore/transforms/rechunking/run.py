@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from arraystore._format.types import Int64s
+from arraystore._repository.arguments import check_repository
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run as run_async
 from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.session import Session
 from arraystore.errors import ConflictError, InvalidInputError, RebaseFailedError, RefNotFoundError
-from arraystore.transforms.arrays import ArrayShape, check_free, describe_array, open_array
+from arraystore.transforms.arrays import ArrayShape, check_result, describe_array, open_array
 from arraystore.transforms.boxes import cells, cut_boxes, share_out, touched_boxes
 from arraystore.transforms.engines import TASKS_PER_SLOT, EngineOption, TransformEngine, transform_engine
 from arraystore.transforms.rechunking.copying import BoxCopier
@@ -104,6 +105,7 @@ def plan_rechunk(
     NodeNotFoundError, RefNotFoundError, InvalidInputError
         As `rechunk`.
     """
+    check_repository(repo)
     array = describe_array(repo.readonly_session(branch), path)
     sides = resolve_chunks(array, chunks)
     unit = resolve_shards(array, sides, shards) or sides
@@ -187,6 +189,7 @@ def rechunk(
     runner = transform_engine(engine)
     _check_bytes("memory", memory)
     _check_bytes("batch_bytes", batch_bytes)
+    check_repository(repo)
     session = repo.readonly_session(branch)
     array = describe_array(session, path)
     sides = resolve_chunks(array, chunks)
@@ -199,8 +202,8 @@ def rechunk(
     plan = _plan(array, unit or sides, memory, _parallel(runner))
     fresh = JobProgress(session.snapshot_id, memory, _parallel(runner), plan.digest)
     if saved is None:
-        if job.target != job.path and not overwrite:
-            check_free(session, job.target)
+        if job.target != job.path:
+            check_result(session, job.path, job.target, overwrite=overwrite)
         start(repo, job, fresh)
     run = _Run(repo, job, saved or fresh, runner, batch_bytes or _BATCH_BYTES, callback_of(progress))
     run.copy()
