@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arraystore.cli.computation import Computation, parse_counts, parse_names, parse_numbers
 from arraystore.cli.console import print_result
 from arraystore.cli.engine import EngineName, Master, On, open_engine
 from arraystore.cli.options import Authorize, Branch, DryRun, Json, Message, Url
@@ -18,7 +17,6 @@ from arraystore.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from arraystore import Session
-    from arraystore.transforms import TransformReport
 
 ArrayPath = Annotated[str, typer.Argument(metavar="ARRAY", help="Path of the array.")]
 Result = Annotated[str, typer.Argument(metavar="RESULT", help="Path of the result.")]
@@ -97,8 +95,8 @@ def transform(
             "--function",
             "-f",
             metavar="NAME",
-            help="mean, sum, min, max, std, var, count or quantile; with --factors mean, sum, min, max, median or "
-            "first; or MODULE:FUNCTION of numpy arrays, for a result that exists.",
+            help="mean, sum, min, max, std, var, count, quantile or histogram; with --factors mean, sum, min, max, "
+            "median or first; or MODULE:FUNCTION of numpy arrays, for a result that exists.",
         ),
     ] = "mean",
     dims: Annotated[
@@ -107,6 +105,9 @@ def transform(
     factors: Factors = None,
     quantiles: Annotated[
         str | None, typer.Option("--quantiles", metavar="Q,…", help="Quantiles from 0 to 1, of --function quantile.")
+    ] = None,
+    bins: Annotated[
+        str | None, typer.Option("--bins", metavar="EDGE,…", help="Edges of bins, ascending, of --function histogram.")
     ] = None,
     halo: Annotated[
         str | None, typer.Option("--halo", metavar="DIM=N,…", help="Cells around each box, of MODULE:FUNCTION.")
@@ -128,72 +129,38 @@ def transform(
     from arraystore import ConflictDetector
 
     size = parse_size(memory, option="--memory")
+    computation = Computation(
+        function, parse_names(dims), parse_counts(factors, "--factors"), parse_numbers(quantiles, "--quantiles"),
+        parse_numbers(bins, "--bins"), parse_counts(halo, "--halo"), overwrite,
+    )  # fmt: skip
     session = open_repository(url, authorize).writable_session(branch)
     if dry_run:
-        _print_plan(session, array, result, function, _names(dims), _counts(factors, "--factors"), size, as_json)
+        _print_plan(session, array, result, computation, size, as_json)
         return
     options: dict[str, Any] = {"memory": size, "engine": open_engine(engine, master)}
     with progress_bar("Computing") as progress:
-        report = _transform(
-            session, array, result, function, _names(dims), _counts(factors, "--factors"), _numbers(quantiles),
-            _counts(halo, "--halo"), overwrite=overwrite, progress=progress, **options,
-        )  # fmt: skip
+        report = computation.run(session, array, result, progress=progress, **options)
         snapshot = session.commit(message or f"Compute {result} from {array}", rebase_with=ConflictDetector())
     print_result(as_json, f"{report}\nCommitted snapshot {snapshot}.", snapshot=snapshot, report=report)
 
 
-def _transform(
-    session: Session,
-    array: str,
-    result: str,
-    function: str,
-    dims: list[str] | None,
-    factors: dict[str, int] | None,
-    quantiles: list[float] | None,
-    halo: dict[str, int] | None,
-    *,
-    overwrite: bool,
-    **options: Any,
-) -> TransformReport:
-    from arraystore import transforms
-
-    if (quantiles is not None) != (function == "quantile"):
-        raise InvalidInputError("--quantiles and --function quantile need each other")
-    if halo is not None and ":" not in function:
-        raise InvalidInputError("--halo needs --function MODULE:FUNCTION")
-    if ":" in function:
-        called = _imported(function)
-        return transforms.transform_chunks(session, array, result, called, halo=halo, factors=factors, **options)
-    if factors is not None:
-        return transforms.coarsen(session, array, result, factors, function, overwrite=overwrite, **options)
-    if quantiles is not None:
-        return transforms.quantile(session, array, result, quantiles, dims, overwrite=overwrite, **options)
-    return transforms.reduce_array(session, array, result, function, dims, overwrite=overwrite, **options)
-
-
 def _print_plan(
-    session: Session,
-    array: str,
-    result: str,
-    function: str,
-    dims: list[str] | None,
-    factors: Mapping[str, int] | None,
-    memory: int,
-    as_json: bool,
+    session: Session, array: str, result: str, computation: Computation, memory: int, as_json: bool
 ) -> None:
     """Print what a transform would read and write, without doing it."""
     from arraystore.transforms.arrays import describe_array
     from arraystore.transforms.reduction_plan import plan_reduction
 
     source = describe_array(session, array)
-    if ":" in function or factors is not None:
-        for dim in factors or {}:
-            source.axis(dim)
+    computation.check(session, array, result)
+    if not computation.is_reduction:
         print_result(
             as_json, f"Would read {array} ({source.nbytes:,} bytes) and write {result}.", read_bytes=source.nbytes
         )
         return
-    plan = plan_reduction(source, dims, 16, None, memory)
+    plan = plan_reduction(source, computation.dims, 16, None, memory)
+    if computation.quantiles is not None and plan.kept:
+        plan = plan.holding_all(memory)
     text = (
         f"Would read {array} ({source.nbytes:,} bytes) in {len(plan.boxes)} x {len(plan.blocks)} blocks and write "
         f"{result}, of shape {plan.kept_shape} and chunks {plan.chunks}."
@@ -232,7 +199,7 @@ def pyramid(
     from arraystore.transforms.pyramids import plan_levels
 
     session = open_repository(url, authorize).writable_session(branch)
-    windows = _counts(factors, "--factors")
+    windows = parse_counts(factors, "--factors")
     if windows is None:
         raise InvalidInputError("--factors is needed: for instance --factors y=2,x=2")
     if dry_run:
@@ -255,42 +222,8 @@ def pyramid(
 def _sides(text: str, option: str) -> dict[str, int] | tuple[int, ...]:
     """Parse sides of chunks: by dimension, or of all."""
     if "=" in text:
-        return _counts(text, option) or {}
+        return parse_counts(text, option) or {}
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise InvalidInputError(f"{option} {text!r} must be like time=-1,lat=10 or 365,10,10") from None
-
-
-def _counts(text: str | None, option: str) -> dict[str, int] | None:
-    """Parse integers by dimension."""
-    if text is None:
-        return None
-    parts = [part.rpartition("=") for part in text.split(",")]
-    try:
-        counts = {name.strip(): int(count) for name, _, count in parts}
-    except ValueError:
-        counts = {}
-    if len(counts) < len(parts) or "" in counts:
-        raise InvalidInputError(f"{option} {text!r} must be like y=2,x=2, each dimension once")
-    return counts
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",")]
-
-
-def _numbers(text: str | None) -> list[float] | None:
-    try:
-        return None if text is None else [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InvalidInputError(f"--quantiles {text!r} must be numbers with commas") from None
-
-
-def _imported(name: str) -> Any:
-    """Import a function that is named as MODULE:FUNCTION."""
-    module, _, attribute = name.partition(":")
-    try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidInputError(f"--function {name!r} cannot be imported: {error}") from error

@@ -41,6 +41,8 @@ def test_transform_reduces_coarsens_and_calls_functions(cli: Cli, made: Made) ->
     np.testing.assert_allclose(opened(made, "mean")[...], rain.mean(0))
     cli("transform", made.url, "climate/north/rain", "median", "-f", "quantile", "--quantiles", "0.5", "--dims", "x")
     np.testing.assert_allclose(opened(made, "median")[0], np.median(rain, axis=1))
+    cli("transform", made.url, "climate/north/rain", "counts", "-f", "histogram", "--bins", "0,5,50", "--dims", "x")
+    np.testing.assert_array_equal(opened(made, "counts")[...], [(rain < 5).sum(1), (rain >= 5).sum(1)])
     cli("transform", made.url, "climate/north/rain", "coarse", "-f", "max", "--factors", "time=5")
     np.testing.assert_array_equal(opened(made, "coarse")[...], rain.reshape(2, 5, 4).max(1))
     report = cli("transform", made.url, "numbers", "numbers", "-f", f"{__name__}:doubled", "--json").json
@@ -66,7 +68,24 @@ def test_options_that_do_not_fit_are_errors(cli: Cli, made: Made) -> None:
         (("transform", *array, "out", "--halo", "x=1"), "--halo needs"),
         (("transform", *array, "numbers", "-f", "nowhere:nothing"), "cannot be imported"),
         (("transform", *array, "out", "-f", "quantile", "--quantiles", "a"), "numbers with commas"),
+        (("transform", *array, "out", "-f", "histogram"), "--bins"),
+        (("transform", *array, "out", "--bins", "0,1"), "--bins"),
+        (("transform", *array, "out", "-f", "histogram", "--bins", "0,1", "--factors", "x=2"), "--factors has no"),
+        (("transform", *array, "out", "--factors", "x=2", "--dims", "time"), "--dims are"),
+        (("transform", *array, "numbers", "-f", f"{__name__}:doubled", "--dims", "time"), "--dims are"),
+        (("transform", *array, "numbers", "-f", f"{__name__}:doubled", "--overwrite"), "--overwrite has no"),
+        (("transform", *array, "out", "-f", "mode"), "must be one of 'sum'"),
+        (("transform", *array, "out", "-f", "std", "--factors", "x=2"), "must be one of 'mean'"),
+        (("transform", *array, "numbers"), "already"),
+        (("transform", *array, "climate/north", "--overwrite"), "cannot replace the group"),
+        (("transform", *array, "numbers/out"), "below the array"),
+        (("transform", *array, "out", "-f", "histogram", "--bins", "1,0"), "ascending order"),
+        (("transform", *array, "out", "-f", "quantile", "--quantiles", "2"), "from 0 to 1"),
+        (("transform", *array, "out", "-f", "max", "--factors", "x=0"), "must be an integer >= 1"),
+        (("transform", *array, "numbers", "-f", f"{__name__}:doubled", "--factors", "z=2"), "no dimension 'z'"),
         (("pyramid", *array), "--factors is needed"),
     ):
         assert message in cli(*arguments, code=1).err
+        if arguments[0] == "transform":
+            assert message in cli(*arguments, "--dry-run", code=1).err
     assert made.open().lookup_branch("main") == made.tip
