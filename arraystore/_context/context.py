@@ -19,6 +19,7 @@ from arraystore._chunks.cache_budget import PROCESS
 from arraystore._chunks.cache_usage import CacheStats
 from arraystore._chunks.manifest_cache import ManifestCache
 from arraystore._chunks.reader import ChunkReader
+from arraystore._chunks.single_flight import SharedLoad
 from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._commit.group_commit import GroupCommitter
 from arraystore._context.config import RepositoryConfig
@@ -89,6 +90,8 @@ class Context:
         self.repository_log = RepositoryLog(self.storage, self.repository, self.environment)
         self.imports: dict[str, SnapshotId] = {}
         """Snapshots by the id of what they are imports of, as far as somebody has looked for one."""
+        self.checks: dict[SnapshotId, SharedLoad[None]] = {}
+        """Checks whether a snapshot of which objects are missing is retained: those under way, or that said no."""
         self._branches: OrderedDict[str, _Branch] = OrderedDict()
         self._work: set[Future[None]] = set()
         self._maintained: set[str] = set()
@@ -108,6 +111,7 @@ class Context:
         for branch in self._branches.values():
             branch.committer = None
         self._maintained = set()
+        self.checks = {}
         self.manifests = ManifestCache(self.storage, self.repository, self.config.manifest_cache_bytes)
         self.reader = self._new_reader()
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 import zarr
+from zarr.core.buffer.core import default_buffer_prototype
 
 from arraystore import (
     ArrayStoreError,
@@ -19,8 +20,10 @@ from arraystore import (
     in_memory_storage,
 )
 from arraystore._environment import ENVIRONMENT, Environment
+from arraystore._history import missing_objects
+from arraystore._history.missing_objects import check_not_expired
 from arraystore._session.session import Session
-from arraystore.errors import InvalidInputError, StorageError
+from arraystore.errors import InvalidInputError, ObjectNotFoundError, StorageError
 from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage
@@ -216,6 +219,51 @@ def test_a_reader_of_what_has_expired_gets_an_error_that_says_so_and_never_fill_
     repository.garbage_collect(now())
     with pytest.raises(SnapshotExpiredError, match=f"(?s){reader.snapshot_id}.*expired"):
         zarr.open_array(reader.store, path="a", mode="r")[:]
+
+
+def test_readers_of_what_has_expired_find_that_out_once() -> None:
+    storage = in_memory_storage()
+    repository = Repository.create(storage, config=CONFIG)
+    for _ in range(3):
+        session = repository.writable_session("main")
+        zarr.create_array(session.store, name="a", shape=(20 * CHUNK,), chunks=(CHUNK,), dtype="f8",
+                          compressors=None, overwrite=True)[:] = np.arange(20 * CHUNK)  # fmt: skip
+        last = session.commit("again")
+    counting = CountingStorage(storage)
+    parent = repository.lookup_snapshot(last).parent_id
+    reader = Repository.open(counting).readonly_session(snapshot_id=parent)
+    repository.expire_snapshots(repository.lookup_snapshot(last).written_at)
+    repository.garbage_collect(now(), full=True)
+
+    async def read(chunks: range) -> set[type]:
+        calls = [reader.store.get(f"a/c/{chunk}", default_buffer_prototype()) for chunk in chunks]
+        return {type(each) for each in await asyncio.gather(*calls, return_exceptions=True)}
+
+    assert asyncio.run(read(range(1))) == {SnapshotExpiredError}
+    counting.reset()
+    assert asyncio.run(read(range(20))) == {SnapshotExpiredError}
+    assert counting.counts.total <= 20
+
+
+def test_readers_that_miss_something_at_a_time_look_twice_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = create_repository().readonly_session("main")
+    began = 0
+
+    async def check_kept(*_: object) -> None:
+        nonlocal began
+        began += 1
+        await asyncio.sleep(0.01)
+
+    async def miss_all() -> None:
+        missing = ObjectNotFoundError("chunks/gone", "gone")
+        await asyncio.gather(
+            *(check_not_expired(session.context, session.base_tip.state, None, missing) for _ in range(20))
+        )
+
+    monkeypatch.setattr(missing_objects, "check_kept", check_kept)
+    asyncio.run(miss_all())
+    assert began == 2
+    assert not session.context.checks
 
 
 def test_a_moment_to_come_is_refused_and_one_without_a_zone() -> None:
