@@ -143,6 +143,41 @@ def test_odd_names_that_lead_nowhere_else_are_taken(repo: ars.Repository, contai
         np.testing.assert_array_equal(array[10:20], VALUES)
 
 
+@pytest.mark.parametrize("access", [[PREFIX], PREFIX, {PREFIX}])
+def test_containers_that_are_no_mapping_are_refused(access: Any) -> None:
+    with pytest.raises(ars.InvalidInputError, match=r"must be a mapping of URL prefixes"):
+        ars.Repository.create(ars.in_memory_storage(), authorize_virtual_chunk_access=access)
+
+
+READS: dict[str, Callable[[ars.Session, zarr.Array], Any]] = {
+    "one chunk": lambda _, array: array[10:20],
+    "some chunks": lambda _, array: array[5:25],
+    "all chunks": lambda _, array: array[...],
+    "a list": lambda _, array: array.oindex[[1, 15, 45]],
+    "a region": lambda session, _: session.read("a"),
+    "regions": lambda session, _: session.read_many([("a", ...), ("a", slice(10, 12))]),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("codec", [None, "gzip"])
+def test_what_is_no_chunk_is_named_when_it_is_read(repo: ars.Repository, codec: str | None, read: str) -> None:
+    session = repo.writable_session("main")
+    options: Any = {"compressors": None if codec is None else zarr.codecs.GzipCodec()}
+    array = zarr.create_array(session.store, name="a", shape=(50,), chunks=(10,), dtype="u1", **options)
+    array[...] = 1
+    session.store.set_virtual_ref("a/c/1", PREFIX + "x", offset=2, length=5)
+    with pytest.raises(Exception, match=r"reshape|gzip") as caught:
+        READS[read](session, array)
+    notes = getattr(caught.value, "__notes__", [])
+    if codec is None:
+        assert ["Chunk 'a/c/1' has 5 stored bytes, where chunks of the array have 10" in note for note in notes] == [
+            True
+        ]
+    else:  # of many, none can be told without reading them
+        assert len(notes) == (read == "one chunk")
+
+
 def test_the_errors_survive_a_pickle() -> None:
     error = ars.VirtualReferenceError("what")
     assert str(pickle.loads(pickle.dumps(error))) == "what"

@@ -27,10 +27,11 @@ from arraystore._session.pipeline.writing import SelectionWriter
 from arraystore.errors import ArrayStoreError
 
 if TYPE_CHECKING:
-    from arraystore._session.pipeline import listing
+    from arraystore._session.pipeline import listing, undecodable
     from arraystore._session.pipeline.listing import Listing
 else:
     listing = lazy_module("arraystore._session.pipeline.listing")
+    undecodable = lazy_module("arraystore._session.pipeline.undecodable")
 
 _INLINE = 1 << 18
 """Bytes below which a local selection is done before another thread could have begun it."""
@@ -158,7 +159,13 @@ class ArrayStoreCodecPipeline(CodecPipeline):
             missing = _read(work) if work.is_quick else await asyncio.to_thread(_read, work)
             if missing is not None:
                 return _statuses(missing)
-        return await self.inner.read(batch, out, drop_axes)
+        try:
+            return await self.inner.read(batch, out, drop_axes)
+        except ArrayStoreError:
+            raise
+        except Exception as error:  # of any codec
+            await undecodable.note_chunk(error, batch, self.codec)
+            raise
 
     async def write(self, batch_info: Iterable[Any], value: Any, drop_axes: tuple[int, ...] = ()) -> None:
         """Write values to the chunks of a selection."""
