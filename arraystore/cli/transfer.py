@@ -103,12 +103,12 @@ def import_zarr(
 
     Nodes replaced by --overwrite stay in history.
     """
-    from arraystore import Repository, copying
+    from arraystore import copying
 
     with progress_bar("Importing") as progress:
         report = copying.import_zarr(
-            source, Repository.open_or_create(open_storage(url)), branch=branch, group=group, message=message,
-            overwrite=overwrite, engine=open_engine(engine, master), progress=progress,
+            source, open_storage(url), branch=branch, group=group, message=message, overwrite=overwrite,
+            engine=open_engine(engine, master), progress=progress,
         )  # fmt: skip
     print_report(as_json, report)
 

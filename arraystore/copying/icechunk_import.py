@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from arraystore._repository.repository import Repository
@@ -86,14 +87,33 @@ async def import_icechunk_async(
     progress: Progress | bool | None = None,
 ) -> ImportReport:
     """Asynchronous twin of `import_icechunk`."""
-    theirs = await _open_source(source)
-    repo = target if isinstance(target, Repository) else await Repository.open_or_create_async(target)
+    icechunk = _package()
+    try:
+        theirs = await _open_source(source)
+        return await _import(theirs, target, branches, CopyCounter(callback_of(progress)), files, tags=tags)
+    except icechunk.IcechunkError as error:
+        raise CopyError(
+            f"Icechunk cannot read its repository: {_first_line(error)}. What was imported stays; import again to "
+            "continue"
+        ) from error
+
+
+async def _import(
+    theirs: icechunk.Repository,
+    target: Repository | Storage,
+    branches: Iterable[str] | None,
+    counter: CopyCounter,
+    files: Storage | None,
+    *,
+    tags: bool,
+) -> ImportReport:
     there = await theirs.list_branches_async()
     wanted = there if branches is None else set(branches)
     missing = wanted - there
     if missing:
         raise InvalidInputError(f"there is no branch {min(missing)!r} in the Icechunk repository")
-    work = _Import(theirs, repo, CopyCounter(callback_of(progress)), files)
+    repo = target if isinstance(target, Repository) else await Repository.open_or_create_async(target)
+    work = _Import(theirs, repo, counter, files)
     await work.learn()
     tips = {branch: await work.branch(branch) for branch in sorted(wanted, key=lambda name: (name != "main", name))}
     made = {tag: await work.tag(tag) for tag in sorted(await theirs.list_tags_async())} if tags else {}
@@ -102,22 +122,37 @@ async def import_icechunk_async(
         for tag, snapshot in await _deleted_tags(theirs):
             await work.deleted_tag(tag, snapshot)
     await copy_settings(theirs, repo)
-    counter = work.counter
     return ImportReport(
         tips, made, work.commits, work.known, counter.objects, counter.bytes, counter.virtual, counter.unchecked
     )
 
 
-async def _open_source(source: Any) -> icechunk.Repository:
+def _package() -> ModuleType:
     try:
         import icechunk
     except ImportError as error:
         raise InvalidInputError(how_to_install("import_icechunk", "icechunk", "icechunk")) from error
+    return icechunk
+
+
+async def _open_source(source: Any) -> icechunk.Repository:
+    import icechunk
+
     if isinstance(source, icechunk.Repository):
         return source
-    if isinstance(source, icechunk.Storage):
+    if not isinstance(source, icechunk.Storage):
+        raise InvalidInputError(
+            f"source is an icechunk.Repository or an icechunk.Storage, not a {type(source).__name__}"
+        )
+    try:
         return await icechunk.Repository.open_async(source)
-    raise InvalidInputError(f"source is an icechunk.Repository or an icechunk.Storage, not a {type(source).__name__}")
+    except (icechunk.RepositoryNotFoundError, icechunk.FormatError) as error:
+        raise InvalidInputError(f"the source is not a repository of Icechunk: {_first_line(error)}") from error
+
+
+def _first_line(error: icechunk.IcechunkError) -> str:
+    """Return what happened, without where in the code."""
+    return str(error.args[0] if error.args else error).partition("\n")[0]
 
 
 async def _deleted_tags(theirs: icechunk.Repository) -> list[tuple[str, str]]:

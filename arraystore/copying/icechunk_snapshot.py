@@ -21,7 +21,7 @@ from arraystore._format.node import Node, NodeKind
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import array_info
 from arraystore._runtime.concurrency import bounded, for_each
-from arraystore._session.hierarchy import join
+from arraystore._session.keys import join
 from arraystore._session.listing import present_chunks
 from arraystore._session.session import Session
 from arraystore._session.virtual_references import write_virtual_references

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from arraystore._commit.solvers import ConflictSolver
 from arraystore._format.node import ancestors
 from arraystore._format.zarr_changes import without_consolidated
-from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info, node_type
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run
 from arraystore._runtime.concurrency import ByteBudget, MiB, for_each
 from arraystore._runtime.engine import Engine, EngineOption, caller_engine, unexpected
 from arraystore._runtime.progress import callback_of, shows_progress
 from arraystore._session.fork import ForkSession
-from arraystore._session.hierarchy import Hierarchy, join, split_document
+from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.keys import join
 from arraystore._session.listing import visible_nodes
 from arraystore._session.remote_forks import write_on_workers
 from arraystore._session.session import Session
 from arraystore.copying.errors import CopyIncompleteError, CopyTargetError
 from arraystore.copying.report import CopyCounter, Progress, TransferReport
-from arraystore.copying.zarr_export import MARKER
+from arraystore.copying.zarr_keys import check_hierarchy, read_documents, value_keys
 from arraystore.copying.zarr_locations import ZarrLocation, ZarrPlace, open_source, place_for
-from arraystore.errors import InvalidInputError
+from arraystore.errors import RepositoryNotFoundError
+from arraystore.storage.protocol import Storage
 from arraystore.storage.sharing import engine_for
 
 __all__ = ["import_zarr", "import_zarr_async"]
@@ -44,7 +43,7 @@ _GROUPS = {"zarr.json": b'{"zarr_format": 3, "node_type": "group", "attributes":
 @shows_progress("Importing")
 def import_zarr(
     source: ZarrPlace,
-    repo: Repository,
+    repo: Repository | Storage,
     *,
     branch: str = "main",
     group: str = "",
@@ -66,7 +65,7 @@ def import_zarr(
     source
         A directory, a zip file, a URL, a storage, or a store or group of zarr's.
     repo, branch
-        Where to.
+        Where to.  In a storage without a repository, one is created if there is a Zarr hierarchy, for branch ``main``.
     group
         Path that the hierarchy gets; missing groups above it are created.
     message, metadata
@@ -110,7 +109,7 @@ def import_zarr(
 @shows_progress("Importing")
 async def import_zarr_async(
     source: ZarrPlace,
-    repo: Repository,
+    repo: Repository | Storage,
     *,
     branch: str = "main",
     group: str = "",
@@ -122,16 +121,17 @@ async def import_zarr_async(
     progress: Progress | bool | None = None,
 ) -> TransferReport:
     """Asynchronous twin of `import_zarr`."""
-    workers = engine_for(engine, repo.storage)
+    workers = engine_for(engine, repo.storage if isinstance(repo, Repository) else repo)
     shown = source if workers is None else place_for(workers, source)
     place = open_source(source)
-    session = await repo.writable_session_async(branch)
+    target = repo if isinstance(repo, Repository) else await _open_target(repo, branch, place)
+    session = await target.writable_session_async(branch)
     work = _Import(place, session.hierarchy, group.strip("/"), CopyCounter(callback_of(progress)))
     work.make_room(overwrite=overwrite)
     documents = await work.write_documents()
     work.counter.enter("chunks")
     if workers is None:
-        await work.values.take_over(work.listed(documents))
+        await work.values.take_over(value_keys(work.location, documents))
     else:
         await _import_remotely(workers, session, shown, work, documents)
     said = f"Import {place.name}" if message is None else message
@@ -142,11 +142,22 @@ async def import_zarr_async(
     )
 
 
+async def _open_target(storage: Storage, branch: str, source: ZarrLocation) -> Repository:
+    """Open a repository, or create one for what there is to import."""
+    try:
+        return await Repository.open_async(storage)
+    except RepositoryNotFoundError:
+        if branch != "main":
+            raise
+    await check_hierarchy(source)
+    return await Repository.open_or_create_async(storage)
+
+
 class _Import:
     """Imports one hierarchy."""
 
     def __init__(self, place: ZarrLocation, hierarchy: Hierarchy, path: str, counter: CopyCounter) -> None:
-        self._location = place
+        self.location = place
         self._hierarchy = hierarchy
         self.path = path
         self.documents = 0
@@ -170,11 +181,8 @@ class _Import:
     async def write_documents(self) -> dict[str, bytes]:
         """Write all nodes, and return their documents as the source has them."""
         self.counter.enter("documents")
-        documents = await self._documents()
-        makers = [key for key in documents if key.rpartition("/")[2] in _GROUPS or key.endswith(".zarray")]
-        if not makers:
-            raise InvalidInputError(f"there is no Zarr hierarchy at {self._location.name}")
-        self._make_groups_above("zarr.json" if any(key.endswith("zarr.json") for key in makers) else ".zgroup")
+        documents = await read_documents(self.location)
+        self._make_groups_above("zarr.json" if any(key.endswith("zarr.json") for key in documents) else ".zgroup")
         kept = _without_consolidated(documents)
         self.documents = len(kept)
         for key, data in sorted(kept.items(), key=lambda item: _rank(item[0])):
@@ -186,48 +194,6 @@ class _Import:
         for above in reversed(list(ancestors(self.path))):
             if self._hierarchy.node(above) is None:
                 self._hierarchy.set_sync(join(above, name), memoryview(_GROUPS[name]))
-
-    # -- what there is --------------------------------------------------------------------------------------
-
-    async def _documents(self) -> dict[str, bytes]:
-        """Read all metadata documents."""
-        documents: dict[str, bytes] = {}
-
-        async def read(key: str) -> None:
-            data = await self._location.get(key)
-            if data is not None:
-                documents[key] = bytes(data)
-
-        await for_each(self._document_keys(), read, _AT_A_TIME)
-        return documents
-
-    async def _document_keys(self) -> AsyncIterator[str]:
-        if self._location.listable:
-            async for key, _ in self._location.entries():
-                if key == MARKER:
-                    raise CopyIncompleteError(f"{self._location.name} is an interrupted export: export it again")
-                if split_document(key) is not None or key in DOCUMENT_NAMES:
-                    yield key
-            return
-        for name in DOCUMENT_NAMES:
-            yield name
-        for name in ("zarr.json", ".zmetadata"):
-            data = await self._location.get(name)
-            for key in [] if data is None else _consolidated(bytes(data)):
-                yield key
-
-    async def listed(self, documents: dict[str, bytes]) -> AsyncIterator[tuple[str, int]]:
-        """List keys that are not documents; where keys cannot be listed, every chunk that may exist."""
-        if self._location.listable:
-            async for key, size in self._location.entries():
-                if key not in documents:
-                    yield key, size
-            return
-        for key, document in documents.items():
-            path, _, name = key.rpartition("/")
-            if node_type(name, document) == "array":
-                for relative in _all_chunks(name, document):
-                    yield join(path, relative), MiB
 
 
 class _Values:
@@ -290,7 +256,7 @@ async def _import_remotely(
     async def tasks() -> AsyncIterator[list[_Value]]:
         task: list[_Value] = []
         size = 0
-        async for item in work.listed(documents):
+        async for item in value_keys(work.location, documents):
             task.append(item)
             size += item[1]
             if size >= _TASK_BYTES or len(task) == _TASK_VALUES:
@@ -320,21 +286,3 @@ def _rank(key: str) -> tuple[int, str, bool]:
 def _without_consolidated(documents: dict[str, bytes]) -> dict[str, bytes]:
     parts = {key: without_consolidated(key.rpartition("/")[2], data, None) for key, data in documents.items()}
     return {key: data for key, data in parts.items() if data is not None}
-
-
-def _consolidated(document: bytes) -> Iterator[str]:
-    """Yield the keys of the documents that a consolidated one holds."""
-    try:
-        value = json.loads(document)
-        held = value["metadata"] if "metadata" in value else value["consolidated_metadata"]["metadata"]
-        names = list(held)
-    except (ValueError, KeyError, TypeError):
-        return
-    for name in names:
-        yield name if split_document(name) is not None or name in DOCUMENT_NAMES else join(name, "zarr.json")
-
-
-def _all_chunks(name: str, document: bytes) -> Iterator[str]:
-    info = array_info({name: document})
-    for coords in itertools.product(*map(range, info.grid)):
-        yield info.key(coords)

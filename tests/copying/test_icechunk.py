@@ -22,7 +22,7 @@ from arraystore import (
     in_memory_storage,
     local_filesystem_storage,
 )
-from arraystore.copying import CopyDivergedError, CopyTargetError, import_icechunk
+from arraystore.copying import CopyDivergedError, CopyError, CopyTargetError, import_icechunk
 from arraystore.errors import AlreadyExistsError, ArrayStoreError, InvalidInputError, StorageError
 from arraystore.storage import Storage, StorageRequest, WrapperStorage
 from tests.copying.icechunk_support import fill, held, new_icechunk, same
@@ -173,6 +173,27 @@ def test_something_else_is_refused() -> None:
     for source in ("path", MemoryStorage(), None):
         with pytest.raises(InvalidInputError, match="icechunk"):
             import_icechunk(source, MemoryStorage())  # type: ignore[arg-type]
+
+
+def test_what_is_not_of_icechunk_is_refused_before_a_repository_is_created(tmp_path: Path) -> None:
+    Repository.create(local_filesystem_storage(tmp_path / "ours"))
+    target = MemoryStorage()
+    for place in ("ours", "nothing"):
+        with pytest.raises(InvalidInputError, match="not a repository of Icechunk"):
+            import_icechunk(icechunk.local_filesystem_storage(str(tmp_path / place)), target)
+    with pytest.raises(InvalidInputError, match="no branch 'dev'"):
+        import_icechunk(new_icechunk(), target, branches=["dev"])
+    assert not Repository.exists(target)
+
+
+def test_a_source_that_icechunk_cannot_read_is_an_error_of_copies(tmp_path: Path) -> None:
+    theirs = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
+    session = theirs.writable_session("main")
+    zarr.create_group(session.store)
+    lost = session.commit("lost")
+    (tmp_path / "snapshots" / lost).unlink()
+    with pytest.raises(CopyError, match="import again to continue"):
+        import_icechunk(icechunk.local_filesystem_storage(str(tmp_path)), MemoryStorage())
 
 
 def _with_everything() -> icechunk.Repository:

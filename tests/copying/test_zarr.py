@@ -14,7 +14,13 @@ from zarr.storage import LocalStore, MemoryStore, ZipStore
 from arraystore import ConflictDetector, ConflictError, MemoryStorage, Repository
 from arraystore.copying import CopyIncompleteError, CopyTargetError, export_zarr, import_zarr
 from arraystore.copying import zarr_locations as copying_places
-from arraystore.errors import InvalidInputError, NodeNotFoundError, RefNotFoundError, StorageError
+from arraystore.errors import (
+    InvalidInputError,
+    NodeNotFoundError,
+    RefNotFoundError,
+    RepositoryNotFoundError,
+    StorageError,
+)
 from arraystore.storage import CountingStorage, Fault, FaultyStorage, local_filesystem_storage
 from tests.copying.support import FarMemory, contents, new_repository, objects, random_history, reopened
 from tests.session.programs import unconsolidated
@@ -157,6 +163,19 @@ def test_what_is_no_hierarchy_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RefNotFoundError):
         import_zarr(tmp_path, repo, branch="dev")
     assert repo.lookup_branch("main") == before
+
+
+def test_an_import_creates_a_repository_in_a_storage_only_for_a_hierarchy(tmp_path: Path) -> None:
+    target = MemoryStorage()
+    with pytest.raises(InvalidInputError, match="no Zarr hierarchy"):
+        import_zarr(tmp_path, target)
+    make_v3(tmp_path / "good")
+    with pytest.raises(RepositoryNotFoundError):
+        import_zarr(tmp_path / "good", target, branch="dev")
+    assert not Repository.exists(target)
+    import_zarr(tmp_path / "good", target)
+    import_zarr(tmp_path / "good", target, group="again")
+    assert below("again", contents(Repository.open(target).readonly_session("main"))) == kept(tmp_path / "good")
 
 
 def test_without_listing_consolidated_metadata_tells_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
