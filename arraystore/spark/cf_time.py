@@ -46,6 +46,8 @@ _GREGORIAN_START = (date(1582, 10, 15) - date(1970, 1, 1)).days * _DAY
 """Microseconds since 1970 of the first day of the Gregorian calendar; the standard calendar is Julian before."""
 
 _FURTHEST = 2.0**63
+_VARYING = frozenset({"Y", "M", "generic"})
+"""Units of timedelta64 that have no fixed length."""
 
 FLOAT_TIMES_US = 500
 """Microseconds to which times in floating point are exact."""
@@ -145,6 +147,11 @@ class CFTimeCodec:
         if limits.max < np.iinfo(np.int64).max:
             within &= whole <= limits.max
         return np.where(within, whole, 0).astype(kind), within, within & (rest == 0)
+
+
+def has_fixed_unit(dtype: np.dtype[Any]) -> bool:
+    """Return whether a type is a timedelta64 whose unit is a number of microseconds, or a fraction of one."""
+    return dtype.kind == "m" and np.datetime_data(dtype)[0] not in _VARYING
 
 
 def microseconds_from_datetimes(what: str, values: npt.NDArray[Any]) -> tuple[Int64s, Bools | None]:

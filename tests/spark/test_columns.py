@@ -47,6 +47,7 @@ def column(kind: st.DataType, dtype: Any, attrs: dict[str, Any] | None = None) -
             [np.datetime64("2001-02-03T12")],
         ),
         (st.DateType(), pa.date32(), [date(1960, 1, 2)], "M8[D]", [np.datetime64("1960-01-02")]),
+        (st.DayTimeIntervalType(), pa.duration("us"), [timedelta(hours=-6)], "m8[m]", [np.timedelta64(-360, "m")]),
     ],
     ids=str,
 )
@@ -107,6 +108,8 @@ def test_timestamps_become_the_numbers_of_an_array_that_counts_time() -> None:
             "M8[ns]",
             [False, True],
         ),
+        (st.DayTimeIntervalType(), pa.duration("us"), [2**63 - 1, None, -(2**63)], "m8[us]", [False, False, True]),
+        (st.DayTimeIntervalType(), pa.duration("us"), [2**63 - 1, 2**60], "m8[ns]", [True, True]),
     ],
     ids=str,
 )
@@ -129,7 +132,11 @@ def test_values_that_do_not_fit_are_marked(
         (st.DecimalType(10, 2), "?", "cast the column to boolean"),
         (st.DoubleType(), "U3", "cast the column to string"),
         (st.StringType(), "S3", "cast the column to binary"),
-        (st.ArrayType(st.LongType()), "i8", "cast the column to long"),
+        (st.ArrayType(st.LongType()), "i8", "select its fields or elements"),
+        (st.DayTimeIntervalType(), "i8", "cast the column to long"),
+        (st.DayTimeIntervalType(), "m8[M]", "write_regions"),
+        (st.TimestampType(), "m8[s]", "interval day to second"),
+        (st.DoubleType(), "c16", "write_regions"),
     ],
     ids=str,
 )

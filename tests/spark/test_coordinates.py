@@ -148,6 +148,42 @@ def test_a_time_that_is_not_there_is_refused(wanted: Any) -> None:
         coordinate(np.arange(5), "days since 1990-01-01", decode=True).positions(wanted)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (np.timedelta64(6, "h"), [1]),
+        (np.timedelta64(6 * 3600 * 10**9, "ns"), [1]),
+        (timedelta(hours=12), [2]),
+        (np.array([0, 6], "m8[h]").astype("m8[ns]"), [0, 1]),
+        (slice(np.timedelta64(1, "ns"), None), [1, 2]),
+        (slice(None, np.timedelta64(12 * 3600 * 10**9 - 1, "ns")), [0, 1]),
+        (slice(None), [0, 1, 2, 3]),
+    ],
+    ids=str,
+)
+def test_lengths_of_time_are_selected_in_any_unit(wanted: Any, expected: list[int]) -> None:
+    assert found(coordinate(np.array([0, 6, 12, "NaT"], "m8[h]")), wanted) == expected
+
+
+@pytest.mark.parametrize(
+    ("unit", "wanted", "message"),
+    [
+        ("h", 6, "6 is not a timedelta"),
+        ("us", slice(0, 10), "0 is not a timedelta"),
+        ("h", np.timedelta64(7, "h"), "near it are 6:00:00, 12:00:00"),
+        ("us", np.timedelta64(6_001, "ns"), "not there"),
+        ("us", [np.timedelta64(6_001, "ns")], "not there"),
+        ("h", np.timedelta64("NaT", "h"), "is not a time"),
+        ("h", np.timedelta64(1, "M"), "cannot be compared"),
+        ("M", np.timedelta64(30, "D"), "no fixed length"),
+    ],
+    ids=str,
+)
+def test_what_is_no_length_of_time_among_the_labels_is_refused(unit: str, wanted: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        coordinate(np.array([0, 6, 12], f"m8[{unit}]")).positions(wanted)
+
+
 def test_the_nearest_labels_are_told() -> None:
     with pytest.raises(InvalidInputError, match=r"2 of the labels .* are not there: 11, 99; near it are 10, 20"):
         coordinate(np.arange(0, 60, 10)).positions([11, 99, 30])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,5 +106,7 @@ def test_rows_replace_a_region(spark: SparkSession, path: str, repo: Repository)
     expected[np.ix_(range(1, 5), [0, 2])] = np.nan
     expected[2, 2] = 22.5
     assert np.array_equal(read_array(repo, "obs/t2m"), expected, equal_nan=True)
-    error = spark_error(lambda: days(spark, 5).write.format("arraystore").mode("append").options(**options).save(path))
-    assert "3 are outside of the region" in str(error)
+    for mode, reason in ("overwrite", "3 are outside of the region"), ("append", "'replaceWhere' empties a region"):
+        writer = days(spark, 5).write.format("arraystore").mode(mode).options(**options)
+        assert reason in str(spark_error(partial(writer.save, path)))
+    assert len(messages(repo)) == 2

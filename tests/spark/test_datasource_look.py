@@ -37,6 +37,11 @@ def repo(tmp_path: Path) -> Repository:
     return repo
 
 
+def test_a_look_that_is_off_is_a_load(spark: SparkSession, path: str, repo: Repository) -> None:
+    off = {"history": "false", "list": "False", "array": "g/a"}
+    assert spark.read.format("arraystore").options(**off).load(path).columns == ["y", "x", "a"]
+
+
 def load(spark: SparkSession, path: str, what: str, **options: Any) -> DataFrame:
     return spark.read.format("arraystore").option(what, "true").options(**options).load(path)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
+EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - as Arrow returns what has no time zone
 VALUES = np.arange(6 * 8 * 10, dtype="i4").reshape(6, 8, 10)
 
 
@@ -173,9 +174,15 @@ def test_arguments_are_checked_before_anything_runs(spark: SparkSession, repo: R
         ([[1.0, 2.0], None], pa.list_(pa.int64()), [[1, 2], None]),
         ([2**63 - 1], pa.int64(), [2**63 - 1]),
         ([None], pa.int64(), [None]),
+        # Times of NumPy are counts in a unit of their own.
+        (np.array([1_000, "NaT"], "m8[ns]"), pa.duration("us"), [timedelta(microseconds=1), None]),
+        ([np.timedelta64(1_000, "ns")], pa.duration("us"), [timedelta(microseconds=1)]),
+        (np.array([86_400 * 10**9], "M8[ns]"), pa.date32(), [date(1970, 1, 2)]),
+        ([[np.datetime64(10**9, "ns")]], pa.list_(pa.timestamp("us")), [[EPOCH + timedelta(seconds=1)]]),
+        ([np.array([1], "m8[h]")], pa.list_(pa.duration("us")), [[timedelta(hours=1)]]),
     ],
 )
-def test_numbers_that_are_whole_become_whole_numbers(repo: Repository, returned: Any, kind: Any, told: Any) -> None:
+def test_values_become_those_of_the_column(repo: Repository, returned: Any, kind: Any, told: Any) -> None:
     plan = plan_frame(
         repo.readonly_session("main"), "v", isel={"t": 0, "y": 0, "x": 0}, coords="label", name_dims=False
     )

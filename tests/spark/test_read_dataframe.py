@@ -148,8 +148,11 @@ def test_every_type_of_column_arrives(spark: SparkSession, tmp_path: Path) -> No
     }
     for name, values in stored.items():
         put_array(group.store, name, values, (1,), ("x",))
+    put_array(group.store, "months", np.array([1, 2], "m8[M]"), (1,), ("x",))
     session.commit("types")
     frame = asp.read_dataframe(spark, repo, list(stored)).orderBy("x")
+    with pytest.raises(InvalidInputError, match=r"timedelta64\[M\], for which Spark has no type"):
+        asp.read_dataframe(spark, repo, "months")
     first, second = frame.selectExpr("*", "unix_micros(moment) us").collect()
     assert (first.flag, first.u1, int(first.u8), first.half, first.word) == (True, 0, 0, 0.5, "a")
     assert (second.flag, second.u1, int(second.u8), second.word) == (False, 255, 2**64 - 1, "ä")

@@ -102,6 +102,8 @@ def test_a_view_of_a_selection_or_of_an_old_snapshot_is_not_inserted_into(
     "statement",
     [
         "CREATE TABLE asp_table USING arraystore OPTIONS (path '{path}', array 'g/v')",
+        "CREATE TABLE asp_table USING arraystore LOCATION '{path}'",
+        "CREATE TABLE asp_table USING arraystore TBLPROPERTIES ('a' = 'b')",
         "CREATE TABLE asp_table USING arraystore OPTIONS (path '{path}', array 'g/v') AS SELECT 1L t, 1L x, float(1) v",
     ],
 )

@@ -13,7 +13,7 @@ import zarr
 
 import arraystore as ars
 from arraystore.errors import InvalidInputError, RebaseFailedError
-from arraystore.spark import write_dataframe
+from arraystore.spark import read_dataframe, write_dataframe
 from tests.spark.support import read_array
 
 if TYPE_CHECKING:
@@ -234,3 +234,48 @@ def test_labels_that_are_one_to_the_coordinate_are_appended_once(
         frame.write.format("arraystore").mode("append").options(**options).save(str(tmp_path / "repo"))
     assert read_array(repo, "z").tolist() == [*np.array([0.1, 0.2, 0.3], "f4")]
     assert read_array(repo, "a").tolist() == [[0, 0], [1, 0], [2, 3]]
+
+
+def test_intervals_are_labels_and_values_of_timedeltas(spark: SparkSession, repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="step", data=np.array([0, 6], "m8[h]"), dimension_names=["step"])
+    zarr.create_array(session.store, name="lag", data=np.array([1, 2], "m8[s]"), dimension_names=["step"])
+    session.commit("two steps")
+    read = read_dataframe(spark, repo, "lag", coords="label").selectExpr("step * 2 AS step", "lag * 2 AS lag")
+    write_dataframe(
+        read, session := repo.writable_session("main"), "lag", dims=["step"], value="lag", coords="label",
+        append_dim="step", append_labels=np.array([12], "m8[h]"),
+    )  # fmt: skip
+    write_dataframe(
+        read.selectExpr("0 AS i", "max(lag) AS lag"), session, "made", dims=["i"], values=["lag"], create=True
+    )  # fmt: skip
+    session.commit("a step more")
+    assert read_array(repo, "step").tolist() == np.array([0, 6, 12], "m8[h]").tolist()
+    assert read_array(repo, "lag").tolist() == np.array([2, 2, 4], "m8[s]").tolist()
+    made = zarr.open_array(repo.readonly_session("main").store, path="made/lag", mode="r")
+    assert (made.dtype, str(made.fill_value), made[0]) == ("m8[us]", "NaT", np.timedelta64(4, "s"))
+    late = spark.sql("SELECT INTERVAL '13:30' HOUR TO MINUTE AS step, INTERVAL '1' SECOND AS lag")
+    session = repo.writable_session("main")
+    for labels, message in (
+        (None, "step=13:30:00 cannot be represented"),
+        ([timedelta(hours=18), 36], "36 is a number"),  # which Arrow takes for microseconds
+        (np.array([1], "m8[M]"), "1 is a number"),
+        ([np.timedelta64(10**9, "D")], "1000000000 is a number"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            write_dataframe(late, session, "lag", coords="label", append_dim="step", append_labels=labels)
+    for tolerance in np.timedelta64(1, "M"), np.timedelta64(10**9, "D"):
+        with pytest.raises(InvalidInputError, match="a fixed length of time"):
+            write_dataframe(late, session, "lag", coords="label", tolerance=tolerance)
+    assert not session.has_uncommitted_changes
+
+
+def test_labels_out_of_the_range_of_a_coordinate_are_refused(spark: SparkSession, repo: ars.Repository) -> None:
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="at", data=np.array(["2000-01-01"], "M8[ns]"), dimension_names=["at"])
+    zarr.create_array(session.store, name="v", data=np.zeros(1), dimension_names=["at"])
+    session.commit("an instant")
+    late = spark.sql("SELECT TIMESTAMP '2500-01-01' AS at, 1D AS v")
+    with pytest.raises(InvalidInputError, match="cannot be represented in datetime64"):
+        write_dataframe(late, session := repo.writable_session("main"), "v", coords="label", append_dim="at")
+    assert not session.has_uncommitted_changes

@@ -13,14 +13,14 @@ from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import is_time
 from arraystore.spark.creation.new_arrays import NewArrays
 from arraystore.spark.creation.new_coordinates import CALENDAR
-from arraystore.spark.writing.columns import TIMES, column_kind
+from arraystore.spark.writing.columns import INTERVAL, NESTED, NESTED_REMEDY, TIMES, column_kind
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
 _TYPES = {
     "byte": "i1", "short": "i2", "integer": "i4", "long": "i8", "float": "f4", "double": "f8", "boolean": "?",
-    "date": "i4", "timestamp": "i8", "timestamp_ntz": "i8",
+    "date": "i4", "timestamp": "i8", "timestamp_ntz": "i8", INTERVAL: "m8[us]",
 }  # fmt: skip
 _TEXTS = frozenset({"string", "char", "varchar"})
 _PACKING = frozenset({"scale_factor", "add_offset", "_Unsigned"})
@@ -79,10 +79,9 @@ def _dtype(field: StructField, kind: str, path: str) -> Any:
     wide: Any = field.dataType
     if kind == "decimal" and wide.scale == 0:
         return "i8" if wide.precision <= 18 else "u8"  # in which Spark has unsigned integers; each value is checked
-    raise InvalidInputError(
-        f"column {field.name!r} for array '/{path}' is of type {kind}, which no array has: cast it first, for instance "
-        "to double"
-    )
+    remedy = NESTED_REMEDY if kind in NESTED else "cast it first, for instance to double or string"
+    what = f"column {field.name!r} for array '/{path}'"
+    raise InvalidInputError(f"{what} is of type {kind}, which no array has: {remedy}")
 
 
 def _fill(dtype: Any, *, nullable: bool) -> tuple[Any, bool]:
@@ -92,6 +91,8 @@ def _fill(dtype: Any, *, nullable: bool) -> tuple[Any, bool]:
     number = np.dtype(dtype)
     if number.kind == "f":
         return np.nan, False
+    if number.kind == "m":
+        return np.timedelta64("NaT" if nullable else 0, "us"), False
     if number.kind == "b" or not nullable:
         return number.type(0).item(), False
     limits = np.iinfo(number)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from arraystore._format.types import Bools
 from arraystore.errors import InvalidInputError
+from arraystore.spark.cf_time import has_fixed_unit
 from arraystore.spark.reading.decoding import Values
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def arrow_type(what: str, dtype: np.dtype[Any]) -> pa.DataType:
     """Return the Arrow type of a column."""
     if dtype.kind == "M":
         return pa.timestamp("us", tz="UTC")
-    if dtype.kind == "m":
+    if has_fixed_unit(dtype):
         return pa.duration("us")
     if dtype.kind in "UT":
         return pa.string()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from arraystore.errors import InvalidInputError
+from arraystore.spark.cf_time import has_fixed_unit
 from arraystore.spark.reading.decoding import Column, Decoder, Values, filled
 from arraystore.spark.reading.selection import Positions, compact
 
@@ -91,7 +92,7 @@ class Coordinate:
             if not inside.any():
                 raise self._not_there([wanted[0]], labels, bounds[0][0])
             return compact(np.flatnonzero(inside))
-        possible = [_as_label(low, labels.dtype) for low, _ in bounds]
+        possible = [_as_label(low, labels.dtype) if low <= high else None for low, high in bounds]
         sought = np.unique(np.array([one for one in possible if one is not None], dtype=labels.dtype))
         order = np.argsort(labels, kind="stable")
         first, stop = (np.searchsorted(labels[order], sought, side) for side in ("left", "right"))
@@ -109,6 +110,8 @@ class Coordinate:
             if not all(_is_time(one) for one in wanted):
                 raise InvalidInputError(f"{wanted!r} along {self.name!r} mixes times with other types")
             return self.instants.view(np.int64)
+        if self.labels.dtype.kind == "m":
+            return self._lengths(wanted)
         if self.labels.dtype.kind == "M" and wanted:
             raise InvalidInputError(f"labels along {self.name!r} are times, and {wanted[0]!r} is not a time")
         if self.labels.dtype.kind in "TOU":
@@ -123,10 +126,26 @@ class Coordinate:
             )
         return self.labels
 
+    def _lengths(self, wanted: list[Any]) -> Values:
+        """Return labels that are lengths of time in microseconds, which such lengths are compared with."""
+        if wanted and not has_fixed_unit(self.labels.dtype):
+            raise InvalidInputError(
+                f"labels along {self.name!r} are of type {self.labels.dtype}, which has no fixed length: select by "
+                "position with isel"
+            )
+        for one in wanted:
+            if not isinstance(one, timedelta | np.timedelta64):
+                raise InvalidInputError(
+                    f"labels along {self.name!r} are lengths of time, and {one!r} is not a timedelta"
+                )
+        return self.labels.view(np.int64)
+
     def _bounds(self, one: Any) -> tuple[Any, Any]:
         """Return the first and the last value of a label, which differ for periods of time."""
         if self.instants is not None and _is_time(one):
             return _instants_of(self.name, one)
+        if self.labels.dtype.kind == "m":
+            return _microseconds_around(self.name, np.timedelta64(one))
         kind = self.labels.dtype
         if isinstance(one, np.generic):
             one = one.item()
@@ -149,9 +168,8 @@ class Coordinate:
         if labels.dtype.kind in "iuf":
             finite = labels[np.isfinite(labels)]
             near = finite[np.argsort(np.abs(finite.astype(np.float64) - float(first)), kind="stable")[:2]]
-            nearest = (
-                np.sort(near).astype(_INSTANT) if labels is not self.labels and _is_time(missing[0]) else np.sort(near)
-            )
+            counted = self.labels.dtype if self.labels.dtype.kind == "m" else _INSTANT
+            nearest = np.sort(near) if labels is self.labels else np.sort(near).astype(counted)
             close = ", ".join(map(str, nearest.tolist()))
         else:
             from difflib import get_close_matches
@@ -181,6 +199,19 @@ def _is_time(one: Any) -> bool:
     return isinstance(one, str | date | np.datetime64)
 
 
+def _microseconds_around(name: str, one: np.datetime64 | np.timedelta64) -> tuple[int, int]:
+    """Return the first microsecond that is not before a time, and the last one that is not after it."""
+    try:
+        count = one.astype(f"{one.dtype.kind}8[us]")
+        exact = bool(count == one)
+    except (OverflowError, TypeError) as error:
+        raise InvalidInputError(f"labels along {name!r} are times, and {one!r} cannot be compared with them") from error
+    if np.isnat(one):
+        raise InvalidInputError(f"labels along {name!r} are times, and {one!r} is not a time")
+    number = int(count.astype(np.int64))
+    return number + (not exact), number
+
+
 def _instants_of(name: str, one: Any) -> tuple[int, int]:
     """Return the first and the last microsecond since 1970 of a time or a period."""
     if isinstance(one, datetime):
@@ -188,8 +219,7 @@ def _instants_of(name: str, one: Any) -> tuple[int, int]:
         instant = int(np.datetime64(moment.isoformat(), "us").astype(np.int64))
         return instant, instant
     if isinstance(one, np.datetime64):
-        instant = int(one.astype(_INSTANT).astype(np.int64))
-        return instant, instant
+        return _microseconds_around(name, one)
     text = one.isoformat() if isinstance(one, date) else one
     if "T" in text.upper() or " " in text.strip():
         try:

@@ -15,7 +15,7 @@ import zarr
 
 from arraystore._format.types import Bools
 from arraystore.errors import InvalidInputError
-from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec, microseconds_from_datetimes
+from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec, has_fixed_unit, microseconds_from_datetimes
 from arraystore.transforms.decoding import number_of_text
 
 Values = npt.NDArray[Any]
@@ -60,7 +60,7 @@ class Decoder:
         """Type of the values that `decode` returns, in native byte order."""
         if self.time_codec is not None or self.stored.kind == "M":
             return _INSTANT
-        if self.stored.kind == "m":
+        if has_fixed_unit(self.stored):
             return np.dtype("m8[us]")
         if self.scale is not None or self.offset is not None:
             return np.dtype(np.float64)
@@ -75,7 +75,7 @@ class Decoder:
         mask = self._missing(values)
         if self.time_codec is not None:
             return self._instants(values, mask)
-        if values.dtype.kind in "Mm":
+        if values.dtype.kind == "M" or has_fixed_unit(values.dtype):
             numbers, absent = microseconds_from_datetimes(self.what, values)
             return Column(numbers.view(self.dtype), _either(mask, absent))
         if self.scale is not None or self.offset is not None:

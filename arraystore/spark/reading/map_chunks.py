@@ -17,6 +17,7 @@ from arraystore._format.types import Int64s
 from arraystore._repository.repository import Repository
 from arraystore._session.base import SessionBase
 from arraystore.errors import InvalidInputError
+from arraystore.spark.cf_time import has_fixed_unit
 from arraystore.spark.cluster import slots
 from arraystore.spark.reading.arrow_columns import arrow_schema
 from arraystore.spark.reading.blocks import Block, blocks_of_task
@@ -222,10 +223,11 @@ class ChunkMapper:
 
 def _column(values: Any, kind: pa.DataType) -> pa.Array:
     nested = pa.types.is_nested(kind)
+    values = _in_unit_of(kind, values)
     if isinstance(values, np.ndarray) and values.ndim and not nested:
         flat = np.ascontiguousarray(values).reshape(-1)
         if flat.dtype.kind == "M" and pa.types.is_timestamp(kind):
-            return pa.array(flat.astype("M8[us]")).cast(pa.timestamp("us")).view(pa.int64()).view(kind)
+            return pa.array(flat).view(pa.int64()).view(kind)
         return pa.array(flat).cast(kind) if flat.dtype.kind in "iufb" else pa.array(flat.tolist(), kind)
     if isinstance(values, pa.Array | pa.ChunkedArray):
         arrow: Any = values
@@ -234,12 +236,31 @@ def _column(values: Any, kind: pa.DataType) -> pa.Array:
         values = values.tolist()
     several = isinstance(values, Iterable) and not isinstance(values, str | bytes | np.generic)
     items: list[Any] = list(values) if several else [values]
-    plain = [item.item() if isinstance(item, np.generic) else item for item in items]
+    plain = [_plain(kind, item) for item in items]
     if pa.types.is_integer(_leaf(kind)):
         array = pa.array(plain)
         if pa.types.is_floating(_leaf(array.type)):
             return array.cast(kind)  # which refuses what is not whole, where making an array of it cuts it off
     return pa.array(plain, kind)
+
+
+def _plain(kind: pa.DataType, item: Any) -> Any:
+    """Return a value, or nested ones, as Arrow takes it for Python's own."""
+    if isinstance(item, list | tuple):
+        return [_plain(kind, each) for each in item]
+    item = _in_unit_of(kind, item)
+    return item.item() if isinstance(item, np.generic) else item
+
+
+def _in_unit_of(kind: pa.DataType, values: Any) -> Any:
+    """Return times of NumPy in the unit of a column, in which Arrow takes their counts; other values as they are."""
+    leaf = _leaf(kind)
+    unit = "D" if pa.types.is_date(leaf) else "us" if pa.types.is_temporal(leaf) else None
+    if unit is None or not isinstance(values, np.ndarray | np.generic) or values.dtype.kind not in "Mm":
+        return values
+    if values.dtype.kind == "m" and not has_fixed_unit(values.dtype):
+        raise TypeError(f"{values.dtype} has no fixed length")
+    return values.astype(f"{values.dtype.kind}8[{unit}]")
 
 
 def _leaf(kind: pa.DataType) -> pa.DataType:

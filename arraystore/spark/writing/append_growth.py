@@ -7,8 +7,9 @@ the growth as an append: two jobs that append at the same time both commit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -26,7 +27,16 @@ from arraystore.spark.reading.opening import dimension_names
 from arraystore.spark.spark_action import run_action
 from arraystore.spark.writing.axes import Axis, Tolerance, label_axis, read_coordinate
 from arraystore.spark.writing.chunk_grid import NOWHERE
-from arraystore.spark.writing.columns import INTEGERS, TIMES, column_kind, microseconds, quoted, raw
+from arraystore.spark.writing.columns import (
+    COUNTED,
+    INTEGERS,
+    INTERVAL,
+    column_kind,
+    microseconds,
+    quoted,
+    raw,
+    times_of,
+)
 from arraystore.spark.writing.decimals import convert_decimals
 from arraystore.spark.writing.planning import (
     DimensionColumnKinds,
@@ -197,10 +207,10 @@ def _typed_labels(axis: Axis, append_labels: Sequence[Any] | Array, wanted: pa.D
     """Return passed labels in the type of the column that they are compared with."""
     labels = [_python_label(label) for label in append_labels]
     try:
-        array = pa.array(labels)
-        if axis.kind in TIMES and pa.types.is_integer(array.type):  # would pass for microseconds since 1970
-            raise pa.ArrowTypeError(f"{labels[0]!r} is a number")
-        return array.cast(wanted)
+        numbers = [label for label in labels if isinstance(label, int)]
+        if axis.kind in COUNTED and numbers:  # would pass for microseconds
+            raise pa.ArrowTypeError(f"{numbers[0]!r} is a number")
+        return pa.array(labels).cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
             f"append_labels cannot be compared with column {axis.column!r}: {error}; give values of type {wanted}"
@@ -208,10 +218,13 @@ def _typed_labels(axis: Axis, append_labels: Sequence[Any] | Array, wanted: pa.D
 
 
 def _python_label(label: Any) -> Any:
-    """Return a label as a Python value; instants finer than a microsecond become integers, which are refused later."""
-    if isinstance(label, np.datetime64):
-        instant = label.astype("M8[us]")
-        return instant.item() if instant == label or np.isnat(label) else label.item()
+    """Return a label as a Python value; times that have none become integers, which are refused later."""
+    if isinstance(label, np.datetime64 | np.timedelta64):
+        with suppress(OverflowError, TypeError):  # out of range, or in units without a fixed length
+            count = label.astype(f"{label.dtype.kind}8[us]")
+            if np.isnat(label) or count == label:
+                return count.item()
+        return int(label.astype(np.int64))
     return label.item() if isinstance(label, np.generic) else label
 
 
@@ -253,23 +266,29 @@ def _comparable_labels(axis: Axis, labels: pa.Array) -> Array:
 def _convert_labels(axis: Axis, labels: Array, values: Array, attrs: Any) -> Array:
     """Return labels in the type of a coordinate; raise `InvalidInputError` if that changes them."""
     dtype = values.dtype
-    if axis.kind not in TIMES:
+    if axis.kind not in COUNTED:
         stored, kept = _plain_labels(labels, dtype)
-    elif dtype.kind == "M":
-        instants = microseconds(labels, axis.kind).view("M8[us]")
-        stored = instants.astype(dtype)
-        kept = stored.astype("M8[us]") == instants
+    elif dtype.kind in "Mm":
+        converted = times_of(microseconds(labels, axis.kind), dtype)
+        stored, kept = converted.values, ~converted.bad
     else:
         time_codec = cf_time_codec(f"coordinate {axis.column!r}", attrs)
         assert time_codec is not None
         stored, _, kept = time_codec.from_microseconds(microseconds(labels, axis.kind), dtype)
     if not np.all(kept):
-        bad = labels[np.flatnonzero(~np.asarray(kept))[0]]
-        shown = np.datetime64(int(microseconds(np.asarray(bad), axis.kind)), "us") if axis.kind in TIMES else bad
+        shown = _shown(axis, labels[np.flatnonzero(~np.asarray(kept))[0]])
         raise InvalidInputError(
             f"the label {axis.column}={shown!s} cannot be represented in {dtype}, the type of the coordinate"
         )
     return stored
+
+
+def _shown(axis: Axis, label: Any) -> Any:
+    """Return a label as errors show it."""
+    if axis.kind not in COUNTED:
+        return label
+    count = int(microseconds(np.asarray(label), axis.kind))
+    return timedelta(microseconds=count) if axis.kind == INTERVAL else np.datetime64(count, "us")
 
 
 def _plain_labels(labels: Array, dtype: np.dtype[Any]) -> tuple[Array, Bools]:

@@ -14,10 +14,12 @@ import zarr
 
 from arraystore._format.types import Int64s
 from arraystore.errors import InvalidInputError
-from arraystore.spark.cf_time import FLOAT_TIMES_US, cf_time_codec, microseconds_from_datetimes
+from arraystore.spark.cf_time import FLOAT_TIMES_US, cf_time_codec, has_fixed_unit, microseconds_from_datetimes
 from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE
 from arraystore.spark.writing.columns import (
+    COUNTED,
     INTEGERS,
+    INTERVAL,
     TIMES,
     absent_in,
     column_kind,
@@ -37,7 +39,7 @@ Array = npt.NDArray[Any]
 Tolerance = float | int | timedelta | np.timedelta64
 
 _TEXTS = frozenset({"string", "char", "varchar"})
-_ONLY_IN_PYTHON = _TEXTS | {"timestamp_ntz", "decimal"}
+_ONLY_IN_PYTHON = _TEXTS | {"timestamp_ntz", "decimal", INTERVAL}
 _NOISE_US = 20
 _WHOLE = 2**53
 """Integer from which on 64-bit floats do not hold all."""
@@ -73,7 +75,7 @@ class Axis:
 
     def _comparable(self, values: Array) -> Array:
         assert self.labels is not None
-        if self.kind in TIMES:
+        if self.kind in COUNTED:
             return microseconds(values, self.kind)
         with np.errstate(over="ignore"):
             return values.astype(self.labels.values.dtype, copy=False)
@@ -94,6 +96,8 @@ class Axis:
         if self.labels is None:
             return str(index)
         label = self.labels.values[index]
+        if self.kind == INTERVAL:
+            return str(timedelta(microseconds=int(label)))
         return str(np.datetime64(int(label), "us")) if self.kind in TIMES else str(label)
 
     @property
@@ -169,6 +173,8 @@ def label_axis(
     kind = column_kind(schema, column, f"dimension {dimension!r}")
     if kind in TIMES:
         labels = _instants(dimension, values, attrs, tolerance)
+    elif kind == INTERVAL and has_fixed_unit(values.dtype):
+        labels = _intervals(dimension, values, tolerance)
     elif kind in _TEXTS and values.dtype.kind in "TUO":
         labels = LabelIndex(dimension, values.astype(object), _plain_tolerance(dimension, tolerance))
     elif (kind in INTEGERS or kind in {"float", "double", "decimal"}) and values.dtype.kind in "iuf":
@@ -230,10 +236,28 @@ def _instants(name: str, values: Array, attrs: Mapping[str, Any], tolerance: Tol
         exact = values.dtype.kind != "f" or (len(gaps) > 0 and int(gaps.min()) <= 4 * FLOAT_TIMES_US)
         return LabelIndex(name, instants, 0 if exact else FLOAT_TIMES_US)
     if isinstance(tolerance, timedelta | np.timedelta64):
-        return LabelIndex(name, instants, int(np.timedelta64(tolerance, "us").astype(np.int64)))
+        return LabelIndex(name, instants, _microseconds_of(name, tolerance))
     if time_codec is None:
         raise InvalidInputError(f"the tolerance for {name!r} must be a timedelta: its labels are instants")
     return LabelIndex(name, instants, int(tolerance * time_codec.unit))
+
+
+def _intervals(name: str, values: Array, tolerance: Tolerance | None) -> LabelIndex:
+    """Return labels that are lengths of time, in microseconds."""
+    lengths, missing = microseconds_from_datetimes(f"coordinate {name!r}", values)
+    if missing is not None:
+        raise InvalidInputError(f"coordinate {name!r} has labels that are not lengths of time")
+    if tolerance is not None and not isinstance(tolerance, timedelta | np.timedelta64):
+        raise InvalidInputError(f"the tolerance for {name!r} must be a timedelta: its labels are lengths of time")
+    return LabelIndex(name, lengths, 0 if tolerance is None else _microseconds_of(name, tolerance))
+
+
+def _microseconds_of(name: str, tolerance: timedelta | np.timedelta64) -> int:
+    try:
+        return int(np.timedelta64(tolerance, "us").astype(np.int64))
+    except (OverflowError, TypeError) as error:
+        what = f"the tolerance for {name!r}"
+        raise InvalidInputError(f"{what} must be a fixed length of time, not {tolerance!r}") from error
 
 
 def _without_noise(instants: Int64s) -> Int64s:

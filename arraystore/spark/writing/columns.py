@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from arraystore._format.types import Bools, Int64s
 from arraystore.errors import InvalidInputError
-from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec
+from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec, has_fixed_unit
 from arraystore.spark.writing.decimals import convert_decimals
 from arraystore.transforms.number_conversion import Converted, convert_numbers
 
@@ -30,7 +30,12 @@ Array = npt.NDArray[Any]
 INTEGERS = {"byte": "i1", "short": "i2", "integer": "i4", "long": "i8"}
 _NUMBERS = {**INTEGERS, "float": "f4", "double": "f8", "boolean": "?"}
 TIMES = frozenset({"timestamp", "timestamp_ntz", "date"})
+INTERVAL = "daytimeinterval"
+COUNTED = TIMES | {INTERVAL}
+"""Types whose values are integer counts of microseconds, or of days."""
+NESTED = frozenset({"struct", "array", "map", "variant"})
 _TEXTS = frozenset({"string", "char", "varchar"})
+NESTED_REMEDY = "select its fields or elements as columns of their own"
 _DAY = 86_400_000_000
 _FURTHEST = 290_000 * 365 * _DAY
 """Microsecond from which NumPy counts all coarser units, some 4,000 years before the last one of 64 bits."""
@@ -91,7 +96,7 @@ class ValueColumn:
         if self.kind == "decimal":
             return convert_decimals(filled(array, self.kind), self.dtype, exact=not self.lossy)
         values = raw(array, self.kind)
-        if self.kind in TIMES:
+        if self.kind in COUNTED:
             return self._times(microseconds(values, self.kind))
         if self.dtype.kind in "TUSO":
             return self._texts(array, values)
@@ -101,11 +106,7 @@ class ValueColumn:
         if self.time_codec is not None:
             values, within, exact = self.time_codec.from_microseconds(instants, self.dtype)
             return Converted(values, ~within, ~exact)
-        limits = _reach(self.dtype)
-        far = (instants < limits[0]) | (instants > limits[1])
-        reachable = np.where(far, 0, instants).view("M8[us]")
-        stored = reachable.astype(self.dtype)
-        return Converted(stored, far, stored.astype("M8[us]") != reachable)
+        return times_of(instants, self.dtype)
 
     def _texts(self, array: pa.Array, values: Array) -> Converted:
         if self.dtype.kind not in "US":
@@ -118,6 +119,16 @@ class ValueColumn:
         return Converted(values.astype(self.dtype), unfit, cut.to_numpy(zero_copy_only=False))
 
 
+def times_of(counts: Int64s, dtype: np.dtype[Any]) -> Converted:
+    """Return microseconds as datetime64 or timedelta64."""
+    least, most = _reach(dtype)
+    far = (counts < least) | (counts > most)
+    fine = f"{dtype.kind}8[us]"
+    reachable = np.where(far, 0, counts).view(fine)
+    stored = reachable.astype(dtype)
+    return Converted(stored, far, stored.astype(fine) != reachable)
+
+
 def _present(mask: Bools | None, absent: Bools | None) -> Bools | None:
     """Return a mask without the rows that have no value; None if nothing is left of it."""
     present = mask if mask is None or absent is None else mask & ~absent
@@ -125,10 +136,13 @@ def _present(mask: Bools | None, absent: Bools | None) -> Bools | None:
 
 
 def _reach(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Return the least and the greatest microsecond of a datetime64 type, or less where NumPy's arithmetic ends."""
+    """Return the least and the greatest microsecond of a type of times, or less where NumPy's arithmetic ends."""
     unit, count = np.datetime_data(dtype)
     finer = {"ns": 10**3, "ps": 10**6, "fs": 10**9, "as": 10**12}.get(unit)
-    most = _FURTHEST if finer is None else (2**63 - 1) * count // finer
+    if finer is not None:
+        most = (2**63 - 1) * count // finer
+    else:
+        most = 2**63 - 1 if (unit, count) == ("us", 1) else _FURTHEST
     return -most, most
 
 
@@ -140,9 +154,9 @@ def absent_in(array: pa.Array) -> Bools | None:
 def raw(array: pa.Array, kind: str) -> Array:
     """Return the values of an Arrow array without conversion, and any value where one is missing.
 
-    Numbers are not copied; instants are returned as integers, text as Python strings.
+    Numbers are not copied; instants and intervals are returned as integers, text as Python strings.
     """
-    if kind in TIMES:
+    if kind in COUNTED:
         array = array.view(pa.int32() if kind == "date" else pa.int64())
     values: Array = filled(array, kind).to_numpy(zero_copy_only=False)
     return values
@@ -157,7 +171,7 @@ def filled(array: pa.Array, kind: str) -> pa.Array:
 
 
 def microseconds(values: Array, kind: str) -> Int64s:
-    """Return instants since 1970 in microseconds: of days for dates, which begin at midnight UTC."""
+    """Return instants since 1970, or intervals, in microseconds; dates begin at midnight UTC."""
     return values.astype(np.int64) * _DAY if kind == "date" else values.astype(np.int64, copy=False)
 
 
@@ -192,6 +206,8 @@ def value_column(
         )
     elif kind == "decimal":
         fits = dtype.kind in "iuf"
+    elif kind == INTERVAL:
+        fits = has_fixed_unit(dtype)
     else:
         fits = (kind in _TEXTS and dtype.kind in "TUO") or (kind == "binary" and dtype.kind in "SO")
     if not fits:
@@ -209,7 +225,16 @@ def is_packed(attrs: Mapping[str, Any]) -> bool:
 
 
 def _remedy(kind: str, dtype: np.dtype[Any]) -> str:
+    if dtype.kind in "cV" or (dtype.kind == "m" and not has_fixed_unit(dtype)):
+        return "Spark has no such values, so write them with write_regions"
+    if kind in NESTED:
+        return NESTED_REMEDY
+    if kind in TIMES and dtype.kind == "m":
+        return "subtract an instant from it, which gives an interval day to second"
     if kind in TIMES and dtype.kind in "iuf":
         return "give the array the attribute units ('seconds since 1970-01-01'), or cast the column to a number"
-    wanted = {"i": "long", "u": "long", "f": "double", "b": "boolean", "M": "timestamp", "S": "binary"}
+    wanted = {
+        "i": "long", "u": "long", "f": "double", "b": "boolean", "M": "timestamp", "m": "interval day to second",
+        "S": "binary",
+    }  # fmt: skip
     return f"cast the column to {wanted.get(dtype.kind, 'string')} first"
