@@ -141,6 +141,8 @@ def run_fork_job(
     except BaseException:
         session.abandon(fork)
         raise
+    if not outcomes:  # Spark runs no task where it finds a frame empty, so nothing of the fork comes back
+        session.abandon(fork)
     return outcomes
 
 

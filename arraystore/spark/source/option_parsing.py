@@ -69,7 +69,8 @@ VIEWS_ONLY = (
 _STORAGE = "storage."
 _ELSEWHERE = {
     "paths": "load one repository at a time, and name its arrays in the option 'arrays'",
-    "location": VIEWS_ONLY,  # which Spark adds to those of CREATE TABLE
+    # Spark adds these to the options of CREATE TABLE.
+    **dict.fromkeys(("location", "owner", "provider"), VIEWS_ONLY),
     "mode": "call .mode('append') or .mode('overwrite') on the writer",
 }
 _SECRET = re.compile(
@@ -235,6 +236,8 @@ def check_names(options: Mapping[str, str]) -> RawOptions:
     texts: dict[str, str] = {}
     storage: dict[str, str] = {}
     aliases: dict[str, str] = {}
+    if "owner" in map(str.lower, options):  # of a table, whose properties come in any order
+        raise InvalidInputError(VIEWS_ONLY)
     for key, value in options.items():
         name = key.lower()
         proper = _BY_BARE_NAME.get(_bare(name))
@@ -272,7 +275,7 @@ def check_url(url: str) -> None:
 def check_use(raw: RawOptions, use: str) -> None:
     """Check that all options have an effect in this use."""
     for name in raw.texts:
-        if use not in _KNOWN[name]:
+        if use not in _KNOWN[name] and not (name in LOOKS and raw.flag(name) is False):
             raise InvalidInputError(
                 f"option {raw.called(name)!r} has no effect in {use}, but in {' and '.join(sorted(_KNOWN[name]))}: "
                 "leave it out"
@@ -293,10 +296,9 @@ def flag_of(name: str, text: str) -> bool:
 
 
 def _refusal(name: str, proper: str | None) -> str:
-    if proper == "location":
-        return VIEWS_ONLY
     if proper is not None:
-        return f"there is no option {name!r}: {_ELSEWHERE[proper]}"
+        elsewhere = _ELSEWHERE[proper]
+        return elsewhere if elsewhere == VIEWS_ONLY else f"there is no option {name!r}: {elsewhere}"
     if _SECRET.search(name):
         return f"option {name!r} looks like a credential: {_HOW_TO_GIVE_SECRETS}"
     near = difflib.get_close_matches(name, [*_KNOWN, "storage.region", "storage.endpoint_url"], 3, 0.6)

@@ -90,6 +90,11 @@ def prepare_write(options: WriteOptions, schema: StructType, overwrite: bool) ->
             )
         arguments["partial"] = "fill"
     if options.replace_where is not None:
+        if not overwrite:
+            raise InvalidInputError(
+                "option 'replaceWhere' empties a region, which mode 'append' and INSERT INTO must not: save with mode "
+                "'overwrite', or INSERT OVERWRITE"
+            )
         return _replacing(session, options, schema)
     if (staged := prepare_staged(session, options, schema, overwrite)) is not None:
         return staged
