@@ -35,6 +35,9 @@ _UNCUT = 1 << 62
 """Bound of a grid that holds every chunk."""
 
 _SEALED = "the session is being committed and takes no changes meanwhile: write before that, or in a new session"
+_UNDIVIDED = (
+    "the session is being written to in another thread, all or none of it: commit or rebase when that has ended"
+)
 
 _FEW = 16
 """Chunks that are put one by one: a run of so few costs more."""
@@ -257,7 +260,7 @@ class ChangeSet:
             if self.sealed:
                 raise SessionStateError(_SEALED)
             if self._undivided:
-                raise SessionStateError("the session is appending in another thread: commit or rebase after that")
+                raise SessionStateError(_UNDIVIDED)
             self.sealed = True
 
     def unseal(self) -> None:

@@ -9,7 +9,8 @@ from arraystore._format.node import ancestors
 from arraystore._session.append import lengths_along
 from arraystore._session.append_undo import all_or_none
 from arraystore._session.fork import ForkSession
-from arraystore._session.hierarchy import Hierarchy, join
+from arraystore._session.hierarchy import Hierarchy
+from arraystore._session.keys import join
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError, SessionStateError
 from arraystore.xarray.parts import Mode, Part
@@ -21,9 +22,9 @@ _SHOWN = 5
 def all_parts_or_none(
     session: Session | ForkSession, group: str, parts: Iterable[Part], dim: Hashable | None, mode: Mode
 ) -> Iterator[None]:
-    """Restore what an append, or a write that replaces a group, has changed if the block fails; they take turns."""
+    """Restore what an append, or a write that makes or replaces a group, has changed if it fails; they take turns."""
     appends = dim is not None and session.records_appends
-    if not isinstance(session, Session) or not (appends or mode == "w"):
+    if not isinstance(session, Session) or not (appends or mode in ("w", "w-")):
         yield
         return
     paths = _paths(group, parts)

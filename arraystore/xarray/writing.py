@@ -85,9 +85,9 @@ def to_arraystore(
     group
         Path of the group; the root by default.
     mode
-        ``"w"`` replaces an existing group, which stays if this fails, ``"w-"`` refuses to, ``"a"`` overwrites
-        variables, ``"a-"`` only appends those that have ``append_dim``, ``"r+"`` changes values only.  By default
-        ``"a"`` with ``append_dim``, ``"r+"`` with ``region``, else ``"w-"``.
+        ``"w"`` replaces an existing group, which stays if this fails, ``"w-"`` refuses to, and leaves nothing if it
+        fails, ``"a"`` overwrites variables, ``"a-"`` only appends those that have ``append_dim``, ``"r+"`` changes
+        values only.  By default ``"a"`` with ``append_dim``, ``"r+"`` with ``region``, else ``"w-"``.
     safe_chunks
         Whether xarray checks dask chunks against Zarr chunks.  Tasks that write the same chunk are detected in any
         case.

@@ -319,12 +319,32 @@ def test_a_commit_while_an_append_is_computed_is_refused(repo: Repository) -> No
     days["rain"] = (days.rain.dims, da.map_blocks(commit, days.rain.data, dtype="f4", meta=np.empty((0, 0, 0), "f4")))
     to_arraystore(days, session, append_dim="time", mode="a-", chunkmanager_store_kwargs={"scheduler": "sync"})
     assert refused
-    assert all("appending in another thread" in text for text in refused)
+    assert all("written to in another thread" in text for text in refused)
     session.commit("all of it")
     xr.testing.assert_equal(reread(repo), weather(0, 6))
 
 
-# -- a write that replaces a group --------------------------------------------------------------------------------
+# -- a write that makes or replaces a group -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("group", "beside"), [(None, False), ("deep/er", False), ("deep/er", True)])
+@pytest.mark.parametrize("make", [lambda dataset: dataset, lazy], ids=["numpy", "dask"])
+def test_a_group_is_made_whole_or_not_at_all(
+    memory_repo: Repository, group: str | None, beside: bool, make: Callable[[xr.Dataset], xr.Dataset]
+) -> None:
+    session = memory_repo.writable_session("main")
+    if beside:
+        to_arraystore(weather(0, 2), session, group="deep/other")
+    before = str(session.status())
+    wrong = weather(20, 3).assign(wrong=("time", np.array([1.0, 2.0, 1e300])))
+    with pytest.raises(InvalidInputError, match="'wrong' has values"):
+        to_arraystore(make(wrong), session, group=group, encoding={"wrong": {"dtype": "f4"}})
+    assert str(session.status()) == before
+    assert session.has_uncommitted_changes == beside
+    to_arraystore(make(wrong.drop_vars("wrong")), session, group=group)  # mode "w-" again
+    session.commit("whole")
+    store = memory_repo.readonly_session("main").store
+    xr.testing.assert_equal(xr.open_zarr(store, group=group, consolidated=False).load(), weather(20, 3))
 
 
 @pytest.mark.parametrize("group", [None, "deep/er"])

@@ -228,7 +228,7 @@ def test_a_commit_amid_an_append_is_refused_and_later_has_all_of_it(
 
     def committing(*args: Any) -> None:
         write(*args)
-        with pytest.raises(SessionStateError, match="appending in another thread") as caught:
+        with pytest.raises(SessionStateError, match="written to in another thread") as caught:
             session.commit("half of it")
         refused.append(caught)
 
