@@ -43,7 +43,9 @@ class _Report:
 
     async def add(self, name: str, **parameters: str) -> Any:
         """Compute a view and keep it while there is room; returns its result, None for an error."""
-        values = {key.rstrip("_"): value for key, value in parameters.items()}
+        values = {each.rstrip("_"): value for each, value in parameters.items()}
+        if (key := _key(name, values)) in self.views:
+            return self.views[key].get("result")
         found = await answer(self.repository, name, values)
         body = {key: value for key, value in found.body.items() if key != "cost"}
         size = len(json_in_markup(body))
@@ -51,7 +53,7 @@ class _Report:
             self.full = True
         else:
             self.room -= size
-            self.views[_key(name, values)] = body
+            self.views[key] = body
         return body.get("result")
 
 
@@ -187,7 +189,11 @@ async def _comparison(report: _Report, before: str, after: str) -> None:
     changed = {row["path"] for row in found["chunks"][:8]}
     for path in paths:
         node = await report.add("diff-node", from_=before, to=after, path=path)
-        if path in changed and node is not None:
+        if node is not None and node["kind"] == "array" and node["side"] != "both":
+            at = before if node["side"] == "before" else after
+            await report.add("node", at=at, path=path)
+            await report.add("preview", at=at, path=path, axes="", index="")
+        elif path in changed and node is not None:
             index = ",".join(map(str, node["index"])) if any(node["index"]) else ""
             await report.add("node", at=after, path=path)
             await report.add("diff-values", from_=before, to=after, path=path, axes="", index=index)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import zarr
 
@@ -242,6 +243,107 @@ def test_axes_have_round_numbers_and_dates(watched: Watched, url: str, world: Wo
     page.keyboard.press("ArrowRight")
     written = page.evaluate(texts)
     assert {"-40", "0", "40", "lat (degrees)", "lon", "2", "4", "K"} <= set(written)
+
+
+@pytest.fixture(scope="module")
+def extremes() -> Iterator[tuple[str, dict[str, str]]]:
+    """Serve arrays of values that are hard to draw."""
+    storage, ids = arraystore.in_memory_storage(), {}
+    repo = arraystore.Repository.create(storage)
+    session = repo.writable_session("main")
+    slices = np.concatenate([np.full((1, 3, 4), np.nan), 280 + np.arange(12.0).reshape(1, 3, 4)])
+    arrays = {
+        "ids": 1_700_000_000_000_000_000 + 256 * np.arange(20), "constant": np.full(3, 1.7e18), "slices": slices,
+        "vast": np.array([-1e308, 1e308]), "infinite": np.array([[1, np.inf], [-np.inf, 2]]), "empty": np.empty(0),
+        "near": 1_700_000_000_000_000_000 + np.array([0, 256]), "words": np.array(["a", "b"]),
+        "wide": np.zeros((60, 50)),
+    }  # fmt: skip
+    for path, values in arrays.items():
+        chunks = (1, *values.shape[1:]) if values.ndim == 3 else [max(1, size) for size in values.shape]
+        array = zarr.create_array(session.store, name=path, shape=values.shape, chunks=chunks, dtype=values.dtype)
+        array[...] = values
+    ids["before"] = session.commit("before")
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="words")[1] = "c"
+    zarr.open_array(session.store, path="slices")[1] = 300
+    del zarr.open_group(session.store)["ids"]
+    ids["after"] = session.commit("after")
+    with serving(storage) as address:
+        yield address, ids
+
+
+@pytest.mark.parametrize("path", ["ids", "near", "constant", "vast", "infinite", "empty"])
+def test_values_of_any_size_are_drawn(watched: Watched, extremes: tuple[str, dict[str, str]], path: str) -> None:
+    url, ids = extremes
+    page = watched.open(f"{url}#/data/{ids['before']}?path=/{path}", ".chunks .numbers:not(:empty)")
+    assert page.locator(".problem").count() == 0
+    assert page.locator(".values canvas").count() == (path != "empty")
+    if path == "ids":
+        assert page.inner_text(".values .numbers").startswith("1700000000000000000 to 17000000000000049")
+
+
+def test_a_slice_without_values_leaves_the_colours_to_the_others(
+    watched: Watched, extremes: tuple[str, dict[str, str]]
+) -> None:
+    url, ids = extremes
+    page = watched.open(f"{url}#/data/{ids['before']}?path=/slices", ".values canvas")
+    slider = page.locator(".values input[type=range]")
+    slider.fill("1")
+    watched.until("document.querySelector('.values .numbers').textContent.startsWith('280 to 291')")
+    darkest = "(c => [...c.getContext('2d').getImageData(70, c.height * 0.2, 1, 1).data].slice(0, 3))"
+    assert page.evaluate(f"{darkest}(document.querySelector('.values canvas'))") == [68, 1, 84]
+
+
+def test_what_is_read_out_is_of_the_slice_that_is_shown(watched: Watched, extremes: tuple[str, dict[str, str]]) -> None:
+    url, ids = extremes
+    page = watched.open(f"{url}#/data/{ids['before']}?path=/slices&index=1,0,0&chunks=changed", ".chunks .key")
+    page.focus(".values canvas")
+    page.keyboard.press("ArrowLeft")
+    assert page.inner_text(".values .reading").endswith(": 285")
+    page.focus(".chunks canvas")
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text(".chunks .reading").endswith("changed by this commit")
+    page.click("button[aria-label='Newer snapshot']")
+    watched.until("document.querySelector('.values .reading').textContent.endsWith(': 300')")
+    watched.until("!document.querySelector('.chunks .reading').textContent.endsWith('changed by this commit')")
+
+
+def test_an_array_of_one_side_is_shown_alone_and_texts_side_by_side(
+    watched: Watched, extremes: tuple[str, dict[str, str]]
+) -> None:
+    url, ids = extremes
+    between = f"{url}#/compare?from={ids['before']}&to={ids['after']}"
+    page = watched.open(f"{between}&path=/ids", ".values canvas")
+    assert ids["before"] in page.locator(".node-head a.button").get_attribute("href")
+    page.click("button[data-path='words']")
+    page.wait_for_selector("td.differs")
+    assert page.locator("td.differs").all_inner_texts() == ["b", "c"]
+    assert page.inner_text(".values .numbers") == "1 item differs here"
+
+
+def test_a_table_says_how_much_of_the_array_it_has(watched: Watched, extremes: tuple[str, dict[str, str]]) -> None:
+    url, ids = extremes
+    page = watched.open(f"{url}#/data/{ids['before']}?path=/wide&table=1", ".numbers-table")
+    assert "44 of 60 along dimension 0; 44 of 50 along dimension 1" in page.inner_text(".values-body")
+
+
+@pytest.mark.parametrize(
+    "address", ["constructor", "data/{}?path=/slices&chunks=constructor", "conflicts?error=eyJyb3dzIjpbbnVsbF19"]
+)
+def test_an_address_that_names_no_view_or_part_is_no_failure(
+    watched: Watched, extremes: tuple[str, dict[str, str]], address: str
+) -> None:
+    url, ids = extremes
+    page = watched.open(f"{url}#/{address.format(ids['before'])}", ".details .facts, .chunks .key, .conflict")
+    assert page.locator(".problem").count() == 0
+
+
+def test_the_tabs_lead_on_from_a_snapshot_that_is_not_there(
+    watched: Watched, extremes: tuple[str, dict[str, str]]
+) -> None:
+    page = watched.open(f"{extremes[0]}#/data/{'0' * 20}", ".problem")
+    page.click(".tab[data-view=data]")
+    page.wait_for_selector(".chunks .key")
 
 
 def test_storage_is_told_on_request(watched: Watched, url: str) -> None:

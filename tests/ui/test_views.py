@@ -214,7 +214,9 @@ def test_an_array_of_one_side_only_has_no_difference_of_values(view: View, world
     found = view("diff-values", 400, from_=empty, to=world.ids["first"], path="air/temp")
     assert "in one of the two snapshots only" in found["message"]
     removed = view("diff-node", from_=world.ids["first"], to=empty, path="air/temp")
-    assert (removed["chunks"], removed["lines"][0]) == (8, "--- before/zarr.json")
+    assert (removed["chunks"], removed["lines"][0], removed["side"]) == (8, "--- before/zarr.json", "before")
+    swapped = view("diff-values", 400, from_=world.ids["first"], to=empty, path="air/temp")
+    assert "in one of the two snapshots only" in swapped["message"]
 
 
 def test_storage_is_told_by_array_and_by_time(view: View, world: World) -> None:
@@ -404,3 +406,108 @@ def test_dimensions_whose_names_do_not_fit_have_none(conventions: View) -> None:
 )
 def test_labels_are_unpacked_and_as_fine_as_their_coordinate(conventions: View, name: str, labels: list[str]) -> None:
     assert conventions("preview", at="branch:main", path=f"along_{name}")["axes"][0]["labels"] == labels
+
+
+@pytest.fixture(scope="module")
+def extremes() -> tuple[View, dict[str, str]]:
+    """Return the views of arrays of values that 32 or 64 bits of floating point do not tell apart, before and after."""
+    storage, ids = arraystore.in_memory_storage(), {}
+    repo = arraystore.Repository.create(storage)
+    before: dict[str, Any] = {
+        "ids": np.array([2**64 - 1, 2**53 + 1, 0], "u8"),
+        "seconds": 1.7e9 + np.arange(12).reshape(3, 4) / 2,
+        "infinite": np.array([[1, np.inf, np.inf], [-np.inf, np.nan, 2]]),
+        "dates": np.array(["2020-01-01", "NaT"], "M8[D]"),
+        "scalar": np.array(2**63 + 5, "u8"),
+        "length": np.arange(1_500.0),
+        "ranks": np.zeros(3),
+        "kinds": np.zeros(3),
+    }
+    after: dict[str, Any] = {
+        **before,
+        "ids": np.array([2**64 - 2, 2**53, 0], "u8"),
+        "infinite": np.array([[np.inf, np.inf, -np.inf], [-np.inf, np.inf, 2]]),
+        "dates": np.array(["2020-01-01", "2020-01-02"], "M8[D]"),
+        "scalar": np.array(2**63 + 6, "u8"),
+        "length": np.arange(2_500.0),
+        "ranks": np.zeros((3, 1)),
+        "kinds": np.array(["a", "b", "c"]),
+    }
+    for name, arrays in (("before", before), ("after", after)):
+        session = repo.writable_session("main")
+        for path, values in arrays.items():
+            array = zarr.create_array(session.store, name=path, shape=values.shape, dtype=values.dtype, overwrite=True)
+            array[...] = values
+        for path, names in (("station", ["Oslo", "Røros"]), ("lag", np.array([3_600, 7_200], "m8[s]"))):
+            dtype = "string" if isinstance(names, list) else names.dtype
+            line = zarr.create_array(
+                session.store, name=path, shape=2, dtype=dtype, dimension_names=[path], overwrite=True
+            )
+            line[...] = np.asarray(names, dtype=object) if isinstance(names, list) else names
+            zarr.create_array(
+                session.store, name=f"at_{path}", shape=2, dtype="f4", dimension_names=[path], overwrite=True
+            )
+        ids[name] = session.commit(name)
+    return viewer(open_to_look(storage)), {"from_": ids["before"], "to": ids["after"]}
+
+
+def test_tables_have_all_digits_of_integers_and_enough_of_other_numbers(extremes: tuple[View, dict[str, str]]) -> None:
+    ask, sides = extremes
+    tables = {path: ask("preview", at=sides["from_"], path=path)["table"] for path in ("ids", "scalar", "seconds")}
+    assert tables["ids"] == [["18446744073709551615", "9007199254740993", "0"]]
+    assert tables["scalar"] == [["9223372036854775813"]]
+    assert tables["seconds"][0] == ["1700000000", "1700000000.5", "1700000001", "1700000001.5"]
+
+
+def test_an_image_has_as_many_bits_as_tell_its_values_apart(extremes: tuple[View, dict[str, str]]) -> None:
+    ask, sides = extremes
+    found = ask("preview", at=sides["from_"], path="seconds")
+    np.testing.assert_array_equal(found["values"], 1.7e9 + np.arange(12).reshape(3, 4) / 2)
+
+
+def test_infinite_values_are_no_missing_ones(extremes: tuple[View, dict[str, str]]) -> None:
+    ask, sides = extremes
+    found = ask("preview", at=sides["from_"], path="infinite")
+    assert found["table"] == [["1", "inf", "inf"], ["-inf", "", "2"]]
+    assert found["summary"] == {"minimum": 1, "maximum": 2, "mean": 1.5, "missing": 1, "infinite": 3, "count": 6}
+    difference = ask("diff-values", **sides, path="infinite")
+    assert difference["differing"] == 3
+    np.testing.assert_array_equal(difference["difference"], [[np.inf, 0, -np.inf], [0, np.nan, 0]])
+
+
+def test_integers_of_64_bits_are_subtracted_exactly(extremes: tuple[View, dict[str, str]]) -> None:
+    ask, sides = extremes
+    found = ask("diff-values", **sides, path="ids")
+    assert (found["difference"].tolist(), found["differing"]) == ([-1, -1, 0], 2)
+    assert ask("diff-values", **sides, path="scalar")["difference"].tolist() == [1]
+
+
+def test_what_is_no_number_is_compared_as_text(extremes: tuple[View, dict[str, str]]) -> None:
+    ask, sides = extremes
+    found = ask("diff-values", **sides, path="dates")
+    assert found["tables"] == [[["2020-01-01", "NaT"]], [["2020-01-01", "2020-01-02"]]]
+    assert (found["differing"], found["difference"]) == (1, None)
+
+
+def test_a_long_array_that_has_grown_is_thinned_out_alike_in_both(extremes: tuple[View, dict[str, str]]) -> None:
+    ask, sides = extremes
+    found = ask("diff-values", **sides, path="length")
+    assert found["axes"][0]["step"] == 2
+    assert np.isnan(found["before"]).tolist() == [False] * 750 + [True] * 500
+    assert np.nansum(np.abs(found["difference"])) == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "message"), [("ranks", "1 dimensions before and 2 after"), ("kinds", "numbers in one of the two")]
+)
+def test_what_cannot_be_subtracted_is_said(extremes: tuple[View, dict[str, str]], path: str, message: str) -> None:
+    ask, sides = extremes
+    assert message in ask("diff-values", 400, **sides, path=path)["message"]
+
+
+@pytest.mark.parametrize(("path", "labels"), [("at_station", ["Oslo", "Røros"]), ("at_lag", ["1 h", "2 h"])])
+def test_names_and_spans_of_time_are_labels(
+    extremes: tuple[View, dict[str, str]], path: str, labels: list[str]
+) -> None:
+    ask, sides = extremes
+    assert ask("preview", at=sides["to"], path=path)["axes"][0]["labels"] == labels

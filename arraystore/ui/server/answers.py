@@ -22,6 +22,7 @@ from arraystore.ui.views import (
     overview,
     preview,
     storage_use,
+    value_difference,
 )
 from arraystore.ui.views.json_value import json_value
 from arraystore.ui.views.limits import MAX_COMMITS
@@ -94,7 +95,7 @@ VIEWS: Mapping[str, View] = {
     "diff-node": lambda repo, p: differences.node_difference(
         repo, p.text("from"), p.text("to"), p.text("path", ""), p.integers("axes"), p.integers("index")
     ),
-    "diff-values": lambda repo, p: differences.value_difference(
+    "diff-values": lambda repo, p: value_difference.value_difference(
         repo, p.text("from"), p.text("to"), p.text("path"), p.integers("axes"), p.integers("index")
     ),
     "storage": lambda repo, p: storage_use.storage_use(

@@ -21,7 +21,8 @@ const VIEWS = {
 
 const main = document.getElementById("main");
 let current = null;
-let at = `branch:${report === null ? "main" : report.branch}`;
+const FIRST = `branch:${report === null ? "main" : report.branch}`;
+let at = FIRST;
 
 function lastAt() {
   return at;
@@ -84,30 +85,37 @@ export function problem(error) {
     h("p", {}, h("a", { href: link("history") }, "Go to the history")));
 }
 
-async function show(force = false) {
-  const place = parse();
-  const view = VIEWS[place.view] || VIEWS.history;
-  if ((place.view === "data" || place.view === "storage") && place.parts[0]) at = place.parts[0];
-  entitle();
+function turnTo(view) {
   for (const tab of document.querySelectorAll(".tab")) {
-    const mine = tab.dataset.view === (VIEWS[place.view] ? place.view : "history");
-    tab.toggleAttribute("aria-current", mine);
-    if (mine) tab.setAttribute("aria-current", "page");
+    if (tab.dataset.view === view) tab.setAttribute("aria-current", "page");
+    else tab.removeAttribute("aria-current");
     tab.href = VIEWS[tab.dataset.view].address();
   }
+}
+
+async function show(force = false) {
+  const place = parse();
+  const known = Object.hasOwn(VIEWS, place.view) ? place.view : "history";
+  const view = VIEWS[known];
+  if ((known === "data" || known === "storage") && place.parts[0]) at = place.parts[0];
+  entitle();
+  turnTo(known);
   if (!force && current && current.view === view && current.update && current.update(place)) return;
   current?.abort.abort();
   const abort = new AbortController();
   current = { view, abort, update: null };
   const mine = current;
-  const root = h("div", { class: `view view-${place.view}` });
+  const root = h("div", { class: `view view-${known}` });
   try {
     const update = await view.show(root, place, abort.signal, (element) => {
       if (mine === current) put(element);
     });
     mine.update = update;
   } catch (error) {
-    if (mine === current && error.name !== "AbortError") put(problem(error));
+    if (mine !== current || error.name === "AbortError") return;
+    at = FIRST;  // whoever goes on by a tab does not come back to what is not there
+    turnTo(known);
+    put(problem(error));
     return;
   }
   if (mine === current && root.parentElement !== main) put(root);

@@ -10,6 +10,10 @@ import { Slices } from "./slices.js";
 const KINDS = ["no chunk", "in a pack", "in a manifest", "virtual", "several kinds"];
 const MODES = { kind: "Kind", changed: "Changed here", time: "Age", nbytes: "Size", pack: "Pack" };
 
+function modeOf(slice) {
+  return Object.hasOwn(MODES, slice.chunks) ? slice.chunks : "kind";
+}
+
 // slice: chunks (the mode), grid and cell (axes and index of the map); sliced is called with what changes of these
 export function chunkPanel(at, node, slice, sliced) {
   const panel = new ChunkPanel(at, node, slice, sliced);
@@ -22,7 +26,7 @@ class ChunkPanel {
     this.at = at;
     this.node = node;
     this.sliced = sliced;
-    this.mode = slice.chunks in MODES ? slice.chunks : "kind";
+    this.mode = modeOf(slice);
     this.run = 0;
     this.slices = new Slices({ shape: node.grid, dimensions: node.dimensions }, { axes: slice.grid, index: slice.cell },
       ({ axes, index }) => { sliced({ grid: axes, cell: index }); this.load(); }, 0);
@@ -40,7 +44,7 @@ class ChunkPanel {
     this.at = at;
     this.slices.move({ axes: slice.grid, index: slice.cell });
     this.map = null;
-    this.turn(slice.chunks in MODES ? slice.chunks : "kind");
+    this.turn(modeOf(slice));
     this.load();
   }
 

@@ -28,10 +28,16 @@ export function shade(scale, share) {
 // Round values between two numbers, about as many as fit.
 export function ticks(low, high, most = 6) {
   if (!(high > low)) return [low];
+  if (!Number.isFinite(high - low)) return [low, 0, high];
   const rough = (high - low) / Math.max(1, most);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough) ?? power * 10;
+  const first = Math.ceil(low / step - 1e-9);
   const found = [];
-  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at += 1) found.push(Number((at * step).toPrecision(12)));
+  for (let at = 0; at <= 2 * most + 2; at += 1) {  // first may be so large that one more is the same number
+    const value = (first + at) * step;
+    if (!(value <= high + step * 1e-9)) break;
+    if (value !== found.at(-1)) found.push(Math.abs(first) < 1e12 ? Number(value.toPrecision(12)) : value);
+  }
   return found;
 }

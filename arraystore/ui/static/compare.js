@@ -4,10 +4,11 @@ import { get } from "./api.js";
 import { colour, fill, h } from "./dom.js";
 import { count, number, plural, short, when } from "./format.js";
 import { cellsOf, Grid, placeOf } from "./grid.js";
-import { extent, Plane } from "./plane.js";
+import { extent, Plane, tick } from "./plane.js";
 import { link, note, push } from "./router.js";
 import { Slices } from "./slices.js";
 import { newestHistory, overview, resolve } from "./state.js";
+import { valuePanel } from "./values.js";
 
 const KINDS = [["chunks", "▦", "Chunks"], ["updated", "~", "Metadata"], ["created", "+", "New"], ["deleted", "−", "Deleted"], ["moved", "→", "Moved"]];
 const MOST_CHOICES = 200;
@@ -70,7 +71,6 @@ class ComparePage {
     if (this.signal.aborted) return;
     this.found = found;
     const rows = KINDS.flatMap(([kind]) => found[kind].map((row) => ({ ...row, what: kind })));
-    this.rows = new Map(rows.map((row) => [row.path, row]));
     fill(this.list, KINDS.filter(([kind]) => found.counts[kind]).map(([kind, sign, title]) => this.section(kind, sign, title)),
       !rows.length && h("p", { class: "hint" }, "These two snapshots are equal."));
     const path = wanted === null ? best(found) : wanted.replace(/^\//, "");
@@ -97,14 +97,25 @@ class ComparePage {
     }
     try {
       const found = await get("diff-node", { ...this.ids, path });
+      const at = found.side === "before" ? this.ids.from : this.ids.to;
       if (this.path !== path || this.signal.aborted) return;
       fill(this.node, h("div", { class: "node-head" }, h("h1", { class: "crumbs" }, `/${found.path}`),
-        h("div", { class: "chips" }, h("span", { class: "chip strong" }, found.kind), found.chunks > 0 && h("span", { class: "chip" }, plural(found.chunks, "chunk") + " differ"),
-          found.kind === "array" && h("a", { class: "button small", href: link("data", [this.ids.to], { path: `/${found.path}` }) }, "Open"))),
-        found.kind === "array" && this.values(found), found.picture !== null && found.chunks > 0 && changedMap(found), documents(found));
+        h("div", { class: "chips" }, h("span", { class: "chip strong" }, found.kind), found.chunks > 0 && h("span", { class: "chip" }, differ(found.chunks, "chunk")),
+          found.kind === "array" && h("a", { class: "button small", href: link("data", [at], { path: `/${found.path}` }) }, "Open"))),
+        found.kind === "array" && (found.side === "both" ? this.values(found) : this.alone(found, at)), found.picture !== null && found.chunks > 0 && changedMap(found), documents(found));
     } catch (error) {
       if (this.path === path) fill(this.node, h("section", { class: "panel problem", role: "alert" }, h("h2", {}, error.type || "Error"), h("p", { class: "prose" }, error.message)));
     }
+  }
+
+  // The values of an array of one side only: there is nothing to subtract.
+  alone(found, at) {
+    const slot = h("div", {});
+    get("node", { at, path: found.path }).then((node) => {
+      if (node.shape === null) throw new Error("The metadata of this array cannot be used.");
+      if (this.path === found.path) fill(slot, valuePanel(at, node, this.slice, (slice) => { Object.assign(this.slice, slice); note(this.address()); }, 0).root);
+    }).catch((error) => fill(slot, h("p", { class: "hint" }, error.message)));
+    return slot;
   }
 
   values(found) {
@@ -119,6 +130,7 @@ class ComparePage {
   async showValues(found, { body, numbers, slot }) {
     const node = await get("node", { at: this.ids.to, path: found.path });
     if (node.shape === null) throw new Error("The metadata of this array cannot be used.");
+    if (this.path !== found.path) return;
     if (!this.slice.index && found.index.some(Boolean)) this.slice.index = found.index.join(",");
     const slices = new Slices(node, this.slice, (slice) => { this.slice = slice; note(this.address()); read(); }, 0);
     fill(slot, slices.root);
@@ -136,8 +148,13 @@ class ComparePage {
       }
       if (mine !== run) return;
       slices.show(values);
-      const [, , difference] = values.summaries;
-      numbers.textContent = values.differing === 0 ? "equal here" : difference.minimum === null ? `${plural(values.differing, "item")} in one of the two only` : `${plural(values.differing, "item")} differ here: ${number(difference.minimum)} to ${number(difference.maximum)}${values.units ? ` ${values.units}` : ""}, mean ${number(difference.mean)}`;
+      const difference = values.tables === null ? values.summaries[2] : null;
+      numbers.textContent = values.differing === 0 ? "equal here" : difference === null ? `${differ(values.differing, "item")} here` : difference.minimum === null ? `${plural(values.differing, "item")} in one of the two only` : `${differ(values.differing, "item")} here: ${number(difference.minimum)} to ${number(difference.maximum)}${values.units ? ` ${values.units}` : ""}, mean ${number(difference.mean)}`;
+      if (values.tables !== null) {
+        fill(body, twoTables(values));
+        planes = null;
+        return;
+      }
       if (values.kind !== "image" && values.kind !== "line") {
         fill(body, h("p", { class: "scalar" }, `${number(values.before.values[0])} → ${number(values.after.values[0])}`));
         return;
@@ -146,7 +163,7 @@ class ComparePage {
         planes = ["Before", "After", "After minus before"].map((label, at) => new Plane({ label, diverging: at === 2, height: at === 2 ? 400 : 220 }));
         fill(body, h("div", { class: "triple" }, planes.map((plane, at) => h("figure", { class: at === 2 ? "main-figure" : "" }, h("figcaption", {}, ["Before", "After", "After minus before"][at]), plane.root))));
       }
-      const known = [values.before, values.after].filter((part) => !part.values.every(Number.isNaN)).map((part) => extent(part.values));
+      const known = [values.before, values.after].map((part) => extent(part.values)).filter(Boolean);
       const range = known.length ? [Math.min(...known.map(([low]) => low)), Math.max(...known.map(([, high]) => high))] : null;
       for (const [at, part] of [values.before, values.after, values.difference].entries()) {
         planes[at].set({ ...values, values: part }, at < 2 ? range : null, `${["Before", "After", "Difference"][at]}: ${numbers.textContent}`);
@@ -156,6 +173,18 @@ class ComparePage {
   }
 }
 
+// Items of anything but numbers, before and after; those that differ are marked.
+function twoTables({ tables, axes }) {
+  const figure = (title, mine, other) => {
+    const rows = axes.length < 2 ? (mine[0] || []).map((_, at) => [at, 0, at]) : mine.map((_, at) => [at, at, 0]);
+    const cells = ([, row, column]) => (axes.length < 2 ? [mine[0][column]] : mine[row]).map((item, at) =>
+      h("td", { class: item === (other[row] || [])[axes.length < 2 ? column : at] ? "" : "differs" }, item));
+    return h("figure", {}, h("figcaption", {}, title), h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": title },
+      h("table", { class: "numbers-table" }, h("tbody", {}, rows.map((row) => h("tr", {}, axes.length > 0 && h("th", { scope: "row" }, tick(axes[0], row[0])), cells(row)))))));
+  };
+  return h("div", { class: "triple" }, figure("Before", tables[0], tables[1]), figure("After", tables[1], tables[0]));
+}
+
 // What people most likely want to see first: the array of most dimensions whose chunks differ.
 function best(found) {
   const rows = [...found.chunks].sort((a, b) => b.chunks - a.chunks);
@@ -163,12 +192,16 @@ function best(found) {
   return first ? first.path : null;
 }
 
+function differ(number, what) {
+  return `${plural(number, what)} ${number === 1 ? "differs" : "differ"}`;
+}
+
 function changedMap(found) {
   const { picture, changed } = found;
   const grid = new Grid({
-    label: `${plural(found.chunks, "chunk")} differ`,
+    label: differ(found.chunks, "chunk"),
     tint: (cell) => colour(changed.values[cell] ? "--changed" : "--dim-chunk"),
-    tell: (cell) => `${placeOf(picture, cell)}: ${changed.values[cell] ? (changed.values[cell] > 1 ? `${plural(changed.values[cell], "chunk")} differ` : "differs") : "equal"}`,
+    tell: (cell) => `${placeOf(picture, cell)}: ${changed.values[cell] ? (changed.values[cell] > 1 ? differ(changed.values[cell], "chunk") : "differs") : "equal"}`,
   });
   grid.set(picture.rows, picture.columns, cellsOf(picture));
   return h("section", { class: "panel", "aria-label": "Chunks that differ" }, h("div", { class: "panel-head" }, h("h2", {}, "Chunks that differ")), grid.root);

@@ -97,7 +97,7 @@ function readLink(text) {
   const chunks = (value) => (Array.isArray(value) ? value.filter((each) => Array.isArray(each) && each.every(Number.isSafeInteger)) : []);
   return {
     onto: word(found.onto), more: Number(found.more) || 0,
-    rows: (Array.isArray(found.rows) ? found.rows : []).map((row) => {
+    rows: (Array.isArray(found.rows) ? found.rows : []).map(Object).map((row) => {
       const cells = chunks(row.chunks);
       const same = cells.filter((each) => each.length === cells[0].length);
       return { kind: word(row.kind), meaning: word(row.meaning), path: word(row.path), snapshot: word(row.snapshot), detail: word(row.detail), count: Number(row.count) || 0, chunks: same };

@@ -21,8 +21,19 @@ export function plural(value, one, many = `${one}s`) {
 export function number(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   const size = Math.abs(value);
+  if (Number.isInteger(value) && size < 1e9) return String(value);
   if (size !== 0 && (size < 1e-3 || size >= 1e6)) return Number(value).toExponential(3);
   return String(Number(Number(value).toPrecision(6)));
+}
+
+// Whether two numbers are too near to each other for the digits that `number` shows.
+export function isNear(low, high) {
+  return high > low && high - low < 1e-4 * Math.max(Math.abs(low), Math.abs(high));
+}
+
+// All digits of a number.
+export function precise(value) {
+  return String(value);
 }
 
 export function when(milliseconds) {

@@ -21,7 +21,10 @@ export class Grid {
     this.rows = rows;
     this.columns = columns;
     this.cells = cells;
-    if (this.at >= cells) this.at = -1;
+    this.canvas.hidden = !cells;
+    const at = this.at < cells ? this.at : -1;
+    this.at = null;  // what is said of it may be another thing now
+    this.read(at);
     this.draw();
   }
 
@@ -74,7 +77,7 @@ export class Grid {
     const { side, gap, columns } = this;
     const context = sized(this.canvas, columns * side + 4, this.rows * side + 4);
     context.drawImage(this.cellsDrawn, 0, 0, columns * side + 4, this.rows * side + 4);
-    if (this.at < 0) return;
+    if (!(this.at >= 0)) return;
     context.strokeStyle = colour("--ink");
     context.lineWidth = 2;
     context.strokeRect((this.at % columns) * side + 1, Math.floor(this.at / columns) * side + 1, Math.max(4, side - gap + 2), Math.max(4, side - gap + 2));

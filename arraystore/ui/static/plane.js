@@ -2,10 +2,12 @@
 
 import { rising, shade, ticks, turning } from "./colours.js";
 import { colour, h, onResize, sized } from "./dom.js";
-import { number } from "./format.js";
+import { isNear, number, precise } from "./format.js";
 
 const BAR = 14;
 const FONT = "11px system-ui, sans-serif";
+const LATITUDE = /(^|_)r?lat(itude)?s?(_|$)/i;
+const LONGITUDE = /(^|_)r?lon(gitude)?s?(_|$)/i;
 
 export class Plane {
   constructor({ diverging = false, height = 380, label }) {
@@ -24,15 +26,17 @@ export class Plane {
   set(found, range, label) {
     this.found = found;
     const values = found.values.values;
-    let [low, high] = range || extent(values);
+    let [low, high] = range || extent(values) || [0, 1];
     if (this.diverging) {
       high = Math.max(Math.abs(low), Math.abs(high)) || 1;
       low = -high;
     }
-    if (!(high > low)) [low, high] = [low - 0.5, high + 0.5];
+    if (!(high > low)) [low, high] = around(low);
     this.low = low;
     this.high = high;
-    this.blank = values.every(Number.isNaN);
+    this.blank = !values.some(Number.isFinite);
+    const same = this.at && this.at.length === found.values.shape.length && this.at.every((at, axis) => at < found.values.shape[axis]);
+    if (this.at) this.say(same ? this.at : null);
     if (label) this.canvas.setAttribute("aria-label", label);
     this.picture = found.kind === "image" ? this.paint(values, found.values.shape) : null;
     this.draw();
@@ -45,13 +49,13 @@ export class Plane {
     const context = picture.getContext("2d");
     const image = context.createImageData(columns, rows);
     const scale = this.diverging ? turning : rising;
-    const factor = 255 / (this.high - this.low);
+    const span = this.high / 255 - this.low / 255 || 1;
     for (let row = 0; row < rows; row += 1) {
       const from = (this.upsideDown() ? rows - 1 - row : row) * columns;
       for (let column = 0; column < columns; column += 1) {
         const value = values[from + column];
         if (Number.isNaN(value)) continue;
-        const at = 3 * Math.min(255, Math.max(0, Math.round((value - this.low) * factor)));
+        const at = 3 * Math.min(255, Math.max(0, Math.round((value - this.low) / span)));
         const to = 4 * (row * columns + column);
         image.data[to] = scale[at];
         image.data[to + 1] = scale[at + 1];
@@ -68,13 +72,13 @@ export class Plane {
     const [down] = this.found.axes;
     if (down.values === null) return /^(y|j|r?lat(itude)?)$/i.test(down.name);
     const rises = down.values.length > 1 && down.values[down.values.length - 1] > down.values[0];
-    return rises && /lat|^y$|north|height|altitude/i.test(down.name);
+    return rises && (LATITUDE.test(down.name) || /^y$|(^|_)(north|height|altitude)/i.test(down.name));
   }
 
   proportion() {
     const [down, across] = this.found.axes;
     const [rows, columns] = this.found.values.shape;
-    const latitude = down.values !== null && across.values !== null && /lat/i.test(down.name) && /lon/i.test(across.name);
+    const latitude = down.values !== null && across.values !== null && LATITUDE.test(down.name) && LONGITUDE.test(across.name);
     if (!latitude) return Math.min(4, Math.max(0.5, columns / Math.max(rows, 1)));
     const span = (values) => Math.abs(values[values.length - 1] - values[0]) || 1;
     const middle = (down.values[0] + down.values[down.values.length - 1]) / 2;
@@ -90,7 +94,8 @@ export class Plane {
 
   drawImage(width) {
     const left = this.margin(width);
-    const right = 66;
+    const marks = this.blank ? [] : scale(this.low, this.high, 8);
+    const right = Math.max(66, BAR + 28 + longest(this.canvas.getContext("2d"), marks));
     const room = Math.max(60, width - left - right);
     let tall = Math.min(this.height, room / this.proportion());
     tall = Math.max(70, tall);
@@ -107,7 +112,7 @@ export class Plane {
     context.strokeRect(box.x - 0.5, box.y - 0.5, box.width + 1, box.height + 1);
     this.box = box;
     this.drawLabels(context, box);
-    if (!this.blank) this.drawBar(context, box.x + box.width + 14, box.y, box.height);
+    if (!this.blank) this.drawBar(context, box.x + box.width + 14, box.y, box.height, width);
     if (this.at) this.drawCross(context, box);
   }
 
@@ -145,20 +150,22 @@ export class Plane {
     context.restore();
   }
 
-  drawBar(context, x, y, height) {
-    const scale = this.diverging ? turning : rising;
+  drawBar(context, x, y, height, width) {
+    const shades = this.diverging ? turning : rising;
     for (let at = 0; at < height; at += 1) {
-      context.fillStyle = shade(scale, 1 - at / height);
+      context.fillStyle = shade(shades, 1 - at / height);
       context.fillRect(x, y + at, BAR, 1.5);
     }
     context.fillStyle = colour("--soft");
     context.textAlign = "left";
     context.textBaseline = "middle";
-    for (const value of ticks(this.low, this.high, Math.max(2, Math.floor(height / 48)))) {
-      const at = y + height * (1 - (value - this.low) / (this.high - this.low));
+    const marks = scale(this.low, this.high, Math.max(2, Math.floor(height / 48)));
+    for (const [value, text] of marks) {
+      const at = y + height * (1 - this.share(value));
       context.fillRect(x + BAR, at, 3, 1);
-      context.fillText(number(value), x + BAR + 5, at);
+      context.fillText(text, x + BAR + 5, at);
     }
+    drawBase(context, marks, x, 0, width);
     if (this.found.units) {
       context.textBaseline = "top";
       context.fillText(cut(this.found.units, 9), x, y + height + 6);
@@ -180,22 +187,27 @@ export class Plane {
 
   drawLine(width) {
     const values = this.found.values.values;
-    const box = { x: 62, y: 12, width: Math.max(60, width - 80), height: Math.min(this.height, 240) };
-    const context = sized(this.canvas, width, box.height + 54);
+    const marks = scale(this.low, this.high, 5);
+    const left = Math.max(62, 14 + longest(this.canvas.getContext("2d"), marks));
+    const box = { x: left, y: marks.base === undefined ? 12 : 22, width: Math.max(60, width - left - 18), height: Math.min(this.height, 240) };
+    const context = sized(this.canvas, width, box.y + box.height + 42);
     context.font = FONT;
     this.box = box;
-    const y = (value) => box.y + box.height * (1 - (value - this.low) / (this.high - this.low));
+    const y = (value) => box.y + box.height * (1 - this.share(value));
     const x = (at) => box.x + (values.length > 1 ? at / (values.length - 1) : 0.5) * box.width;
     context.textAlign = "right";
     context.textBaseline = "middle";
-    for (const value of ticks(this.low, this.high, 5)) {
+    drawBase(context, marks, box.x, 2, width);
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    for (const [value, text] of marks) {
       context.strokeStyle = colour("--grid");
       context.beginPath();
       context.moveTo(box.x, y(value));
       context.lineTo(box.x + box.width, y(value));
       context.stroke();
       context.fillStyle = colour("--soft");
-      context.fillText(number(value), box.x - 7, y(value));
+      context.fillText(text, box.x - 7, y(value));
     }
     context.textAlign = "center";
     context.textBaseline = "top";
@@ -211,16 +223,16 @@ export class Plane {
     context.beginPath();
     let pen = false;
     for (let at = 0; at < values.length; at += 1) {
-      if (Number.isNaN(values[at])) pen = false;
+      if (!Number.isFinite(values[at])) pen = false;
       else if (pen) context.lineTo(x(at), y(values[at]));
       else {
         context.moveTo(x(at), y(values[at]));
         pen = true;
-        if (at + 1 === values.length || Number.isNaN(values[at + 1])) dot(context, x(at), y(values[at]));
+        if (at + 1 === values.length || !Number.isFinite(values[at + 1])) dot(context, x(at), y(values[at]));
       }
     }
     context.stroke();
-    if (this.at) {
+    if (this.at && Number.isFinite(values[this.at[0]])) {
       context.beginPath();
       context.arc(x(this.at[0]), y(values[this.at[0]]), 4, 0, 2 * Math.PI);
       context.fill();
@@ -255,6 +267,17 @@ export class Plane {
   }
 
   read(at) {
+    this.say(at);
+    this.draw();
+  }
+
+  // Where a value is between the lowest and the highest, whose difference may be more than there are numbers.
+  share(value) {
+    const [all, part] = [this.high - this.low, value - this.low];
+    return Number.isFinite(all) ? part / all : (value / 2 - this.low / 2) / (this.high / 2 - this.low / 2);
+  }
+
+  say(at) {
     this.at = at;
     if (at === null) {
       this.reading.textContent = " ";
@@ -262,20 +285,49 @@ export class Plane {
       const { values, axes, units } = this.found;
       const value = values.values[at.length === 2 ? at[0] * values.shape[1] + at[1] : at[0]];
       const where = at.map((place, axis) => `${axes[axis].name} ${tick(axes[axis], place)}`).join(", ");
-      this.reading.textContent = `${where}: ${Number.isNaN(value) ? "no value" : number(value)}${units && !Number.isNaN(value) ? ` ${units}` : ""}`;
+      this.reading.textContent = `${where}: ${Number.isNaN(value) ? "no value" : isNear(this.low, this.high) ? precise(value) : number(value)}${units && !Number.isNaN(value) ? ` ${units}` : ""}`;
     }
-    this.draw();
   }
 }
 
+// The lowest and the highest finite value; null where there is none.
 export function extent(values) {
   let low = Infinity;
   let high = -Infinity;
   for (const value of values) {
-    if (value < low) low = value;
-    if (value > high) high = value;
+    if (value < low && value !== -Infinity) low = value;
+    if (value > high && value !== Infinity) high = value;
   }
-  return low <= high ? [low, high] : [0, 1];
+  return low <= high ? [low, high] : null;
+}
+
+// Two numbers around one, which differ however large it is.
+function around(value) {
+  const room = Math.max(0.5, Math.abs(value) * 1e-9);
+  return [Math.max(-Number.MAX_VALUE, value - room), Math.min(Number.MAX_VALUE, value + room)];
+}
+
+// Round numbers between two with their texts; those of numbers that differ by little say how much is added to `base`.
+function scale(low, high, most) {
+  const found = ticks(low, high, most);
+  const near = found.length > 1 && isNear(low, high);
+  const marks = found.map((value) => [value, number(near ? value - found[0] : value)]);
+  if (near) [marks.base] = found;
+  return marks;
+}
+
+function drawBase(context, marks, x, y, width) {
+  if (marks.base === undefined) return;
+  const text = `${precise(marks.base)} +`;
+  context.textAlign = "left";
+  context.textBaseline = "top";
+  context.fillStyle = colour("--soft");
+  context.fillText(text, Math.max(0, Math.min(x, width - context.measureText(text).width)), y);
+}
+
+function longest(context, marks) {
+  context.font = FONT;
+  return Math.max(0, ...marks.map(([, text]) => context.measureText(text).width));
 }
 
 export function tick(axis, at) {

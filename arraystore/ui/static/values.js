@@ -2,22 +2,23 @@
 
 import { get } from "./api.js";
 import { fill, h } from "./dom.js";
-import { count, number } from "./format.js";
+import { count, isNear, number, precise } from "./format.js";
 import { extent, Plane, tick } from "./plane.js";
 import { Slices } from "./slices.js";
 
-export function valuePanel(at, node, slice, sliced) {
-  const panel = new ValuePanel(at, node, slice, sliced);
+// recorded: how many indices along the first dimension a report holds
+export function valuePanel(at, node, slice, sliced, recorded) {
+  const panel = new ValuePanel(at, node, slice, sliced, recorded);
   panel.load();
   return panel;
 }
 
 class ValuePanel {
-  constructor(at, node, slice, sliced) {
+  constructor(at, node, slice, sliced, recorded) {
     this.at = at;
     this.node = node;
     this.sliced = sliced;
-    this.slices = new Slices(node, slice, (next) => { sliced(next); this.load(); });
+    this.slices = new Slices(node, slice, (next) => { sliced(next); this.load(); }, recorded);
     this.body = h("div", { class: "values-body" }, h("p", { class: "hint" }, "Reading …"));
     this.numbers = h("p", { class: "hint numbers" });
     this.asTable = h("button", { type: "button", class: "quiet", "aria-pressed": String(slice.table === "1"), onclick: () => this.turn(!this.turned) }, "Table");
@@ -44,10 +45,11 @@ class ValuePanel {
 
   // Colours mean the same in every slice that is looked at: the range only grows.
   wider({ values, units }) {
-    const [low, high] = extent(values.values);
-    const known = this.range && this.range[2] === units ? this.range : [low, high, units];
-    this.range = [Math.min(low, known[0]), Math.max(high, known[1]), units];
-    return [this.range[0], this.range[1]];
+    const known = this.range && this.range.units === units ? [this.range] : [];
+    const all = [...known, extent(values.values)].filter(Boolean);
+    if (!all.length) return null;
+    this.range = Object.assign([Math.min(...all.map(([low]) => low)), Math.max(...all.map(([, high]) => high))], { units });
+    return this.range;
   }
 
   async load() {
@@ -69,7 +71,7 @@ class ValuePanel {
 
   draw(found) {
     const { summary } = found;
-    this.numbers.textContent = summary === null || summary.count <= 1 ? "" : summary.minimum === null ? "no values here" : `${number(summary.minimum)} to ${number(summary.maximum)}${found.units ? ` ${found.units}` : ""}, mean ${number(summary.mean)}${summary.missing ? `, ${count(summary.missing)} missing` : ""}${found.clipped ? " · a part of it" : ""}`;
+    this.numbers.textContent = summary === null || summary.count <= 1 ? "" : [...inNumbers(summary, found.units), found.clipped && " · a part of it"].filter(Boolean).join("");
     const empty = this.node.shape.includes(0);
     const pictured = !empty && (found.kind === "image" || found.kind === "line");
     this.asTable.hidden = !pictured;
@@ -92,13 +94,29 @@ class ValuePanel {
   }
 }
 
+function inNumbers({ minimum, maximum, mean, missing, infinite, count: all }, units) {
+  const text = isNear(minimum, maximum) ? precise : number;
+  return [
+    minimum === null ? (infinite ? "no finite values here" : "no values here") : `${text(minimum)} to ${text(maximum)}${units ? ` ${units}` : ""}, mean ${text(mean)}`,
+    missing > 0 && missing < all && `, ${count(missing)} missing`, infinite > 0 && `, ${count(infinite)} infinite`,
+  ];
+}
+
+// How much of what is looked at a table has: it ends early, and every how many-th item of a large array is read.
+function extentOf(rows, [first, second]) {
+  const sides = [[first, rows.length], ...(second ? [[second, (rows[0] || []).length]] : [])];
+  if (sides.every(([axis, shown]) => shown === axis.size)) return null;
+  const parts = sides.map(([axis, shown]) => `${count(shown)} of ${count(axis.size)} along ${axis.name}${axis.step > 1 ? `, one of ${count(axis.step)}` : ""}`);
+  return h("p", { class: "hint" }, `A part: ${parts.join("; ")}`);
+}
+
 export function table(found) {
   if (found.kind === "scalar" || found.axes.length === 0) return h("p", { class: "scalar" }, found.table[0][0] || "no value", found.units && ` ${found.units}`);
   const [first, second] = found.axes;
   const rows = second ? found.table : (found.table[0] || []).map((item) => [item]);
   const head = second ? (rows[0] || []).map((_, at) => h("th", { scope: "col" }, tick(second, at))) : h("th", { scope: "col" }, found.units || "value");
-  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table of values" },
+  return [extentOf(rows, found.axes), h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table of values" },
     h("table", { class: "numbers-table" },
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, second ? `${first.name} \\ ${second.name}` : first.name), head)),
-      h("tbody", {}, rows.map((row, at) => h("tr", {}, h("th", { scope: "row" }, tick(first, at)), row.map((item) => h("td", {}, item)))))));
+      h("tbody", {}, rows.map((row, at) => h("tr", {}, h("th", { scope: "row" }, tick(first, at)), row.map((item) => h("td", {}, item)))))))];
 }

@@ -19,7 +19,8 @@ export class VirtualList {
     this.inner = h("div", { class: "virtual-inner", role: "presentation" });
     this.element = h("div", { class: "virtual", role: roles[0], tabindex: "0", "aria-label": label, onkeydown: (event) => this.key(event), onscroll: () => this.soon() }, this.inner);
     this.inner.addEventListener("click", (event) => this.clicked(event));
-    new ResizeObserver(() => this.soon()).observe(this.element);
+    this.tall = 0;
+    new ResizeObserver(() => this.resized()).observe(this.element);
   }
 
   setLength(length) {
@@ -35,6 +36,14 @@ export class VirtualList {
     element.hidden = true;
     element.removeAttribute("id");
     this.free.push(element);
+  }
+
+  // Keeps what is selected in sight where it was.
+  resized() {
+    const top = this.selected * this.height - this.element.scrollTop;
+    if (this.selected >= 0 && top >= 0 && top < this.tall) this.reveal(this.selected);
+    this.tall = this.element.clientHeight;
+    this.soon();
   }
 
   soon() {

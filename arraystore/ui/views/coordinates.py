@@ -20,6 +20,7 @@ from arraystore._session.session import Session
 from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.ui.views.bounded_reading import read_bounded
 from arraystore.ui.views.hierarchy import document_of, inner_chunk_shape
+from arraystore.ui.views.item_texts import durations
 from arraystore.ui.views.limits import MAX_COORDINATES
 from arraystore.ui.views.packing import is_packed, packing_of, unpacked
 from arraystore.ui.views.snapshots import state_of
@@ -28,6 +29,8 @@ __all__ = ["Axis", "Coordinate", "axis_of", "load_coordinate"]
 
 _KEPT = 8
 _LONGEST_LABEL = 64
+_LONGEST_ITEM = 1_024
+"""Bytes of an item of a fixed size."""
 _DIGITS = 8
 """Digits of a label, which tell coordinates in metres apart."""
 _HALF_A_MILLISECOND = timedelta(microseconds=500)
@@ -79,6 +82,8 @@ class Coordinate:
         if values.dtype.kind in "fc":
             digits = _DIGITS if values.dtype.itemsize > 4 else _DIGITS - 1
             return tuple([f"{value:.{digits}g}" for value in values.tolist()])
+        if values.dtype.kind == "m":
+            return tuple(durations(values))
         if values.dtype.kind == "M":
             return tuple(np.datetime_as_string(values, unit="auto").tolist())
         return tuple([str(value)[:_LONGEST_LABEL] for value in values.tolist()])
@@ -182,7 +187,7 @@ def _shape(node: Node) -> tuple[int, ...] | None:
 async def _load(session: Session, node: Node) -> Coordinate | None:
     layout = layout_of(open_array(session, node.path))
     chunk: Sequence[int] = inner_chunk_shape(document_of(node)) or (MAX_COORDINATES + 1,)
-    if max(layout.shape[0], chunk[0]) > MAX_COORDINATES or layout.dtype.hasobject or layout.dtype.itemsize > 1024:
+    if max(layout.shape[0], chunk[0]) > MAX_COORDINATES or layout.dtype.itemsize > _LONGEST_ITEM:
         return None
     values, attributes = await read_bounded(session, node, [slice(0, layout.shape[0])]), packing_of(node)
     if values.dtype.kind in "iuf" and is_packed(attributes):

@@ -1,11 +1,10 @@
-"""What differs between two snapshots: nodes, documents line by line, chunks as a map, values as a plane."""
+"""What differs between two snapshots: nodes, documents line by line, chunks as a map."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,17 +15,14 @@ from arraystore._history.compare import compare
 from arraystore._log.state import SnapshotState
 from arraystore._repository.repository import Repository
 from arraystore._session.session import Session
-from arraystore.errors import InvalidInputError, NodeNotFoundError
+from arraystore.errors import NodeNotFoundError
 from arraystore.ui.views.chunk_map import Picture, changed_chunks, count_in, make_picture
-from arraystore.ui.views.coordinates import Axis, text_of
 from arraystore.ui.views.document_lines import document_lines
-from arraystore.ui.views.hierarchy import attributes_of, chunk_shape, document_of
+from arraystore.ui.views.hierarchy import chunk_shape, document_of
 from arraystore.ui.views.limits import MAX_PATHS
-from arraystore.ui.views.packing import for_page
-from arraystore.ui.views.preview import Plane, Summary, read_plane, summary_of
-from arraystore.ui.views.snapshots import array_at, load_session, node_at, state_of
+from arraystore.ui.views.snapshots import load_session, node_at, state_of
 
-__all__ = ["Differences", "NodeDifference", "ValueDifference", "differences", "node_difference", "value_difference"]
+__all__ = ["Differences", "NodeDifference", "counterparts", "differences", "load_both", "node_difference"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +61,8 @@ class NodeDifference:
     after: str
     path: str
     kind: str
+    side: str
+    """``before`` or ``after`` for a node of one of the two only, else ``both``."""
     lines: tuple[str, ...]
     """Lines of a unified diff of the metadata documents."""
     picture: Picture | None
@@ -75,29 +73,9 @@ class NodeDifference:
     """Item at which values differ, of the last chunk that does; empty where there is none."""
 
 
-@dataclass(frozen=True, eq=False)
-class ValueDifference:
-    """Values of a part of an array in two snapshots, thinned out alike."""
-
-    before: npt.NDArray[np.floating[Any]]
-    """Values before; NaN where there is none, at places that the array did not have yet, for instance."""
-    after: npt.NDArray[np.floating[Any]]
-    difference: npt.NDArray[np.floating[Any]]
-    """After minus before; NaN where one of them has no value."""
-    kind: str
-    axes: tuple[Axis, ...]
-    others: tuple[Axis, ...]
-    clipped: bool
-    summaries: tuple[Summary, Summary, Summary]
-    differing: int
-    """Items that differ."""
-    units: str | None
-    title: str | None
-
-
 async def differences(repository: Repository, before: str, after: str) -> Differences:
     """Return what differs between two snapshots."""
-    first, second = await _both(repository, before, after)
+    first, second = await load_both(repository, before, after)
     context = repository.context
     found = await compare(state_of(first), state_of(second), context.manifests, context.log)
     lists = {
@@ -116,7 +94,8 @@ def _row(node: Node, chunks: int = 0) -> PathRow:
     return PathRow(node.path, node.kind.name.lower(), chunks)
 
 
-async def _both(repository: Repository, before: str, after: str) -> tuple[Session, Session]:
+async def load_both(repository: Repository, before: str, after: str) -> tuple[Session, Session]:
+    """Return sessions at two snapshots."""
     first, second = await asyncio.gather(load_session(repository, before), load_session(repository, after))
     return first, second
 
@@ -130,8 +109,8 @@ async def node_difference(
     index: Sequence[int] | None = None,
 ) -> NodeDifference:
     """Return what differs in one node, by its path in the second snapshot, or in the first if it is only there."""
-    first, second = await _both(repository, before, after)
-    was, now = _counterparts(first, second, path)
+    first, second = await load_both(repository, before, after)
+    was, now = counterparts(first, second, path)
     shown = now or was
     assert shown is not None
     lines = tuple(await asyncio.to_thread(document_lines, was, now))
@@ -142,9 +121,9 @@ async def node_difference(
         coords = await _changed(repository, state_of(first), state_of(second), was, now)
         picture = make_picture(array_info(shown.documents).grid, axes, index)
         changed, chunks, place = count_in(picture, coords), len(coords), _place(shown, coords)
-    kind = shown.kind.name.lower()
+    kind, side = shown.kind.name.lower(), "before" if now is None else "after" if was is None else "both"
     return NodeDifference(
-        first.snapshot_id, second.snapshot_id, shown.path, kind, lines, picture, changed, chunks, place
+        first.snapshot_id, second.snapshot_id, shown.path, kind, side, lines, picture, changed, chunks, place
     )
 
 
@@ -157,7 +136,7 @@ def _place(array: Node, coords: npt.NDArray[np.int64]) -> tuple[int, ...]:
     return tuple([max(0, min((at + 1) * side, size) - 1) for at, side, size in ends])
 
 
-def _counterparts(first: Session, second: Session, path: str) -> tuple[Node | None, Node | None]:
+def counterparts(first: Session, second: Session, path: str) -> tuple[Node | None, Node | None]:
     """Return a node in both snapshots, wherever it has moved."""
     try:
         now = node_at(second, path)
@@ -180,73 +159,3 @@ async def _changed(
         assert was is not None
         return await changed_chunks(repository.context, after, before, was)  # all that it had
     return await changed_chunks(repository.context, before, after, now)
-
-
-async def value_difference(
-    repository: Repository,
-    before: str,
-    after: str,
-    path: str,
-    axes: Sequence[int] | None = None,
-    index: Sequence[int] | None = None,
-) -> ValueDifference:
-    """Return the values of a part of an array in both snapshots, and their difference.
-
-    Raises
-    ------
-    InvalidInputError
-        If one of them does not have the array with numbers of the same number of dimensions.
-    """
-    first, second = await _both(repository, before, after)
-    array_at(second, path)
-    was, now = _counterparts(first, second, path)
-    if was is None or now is None or was.kind != NodeKind.ARRAY:
-        raise InvalidInputError(f"array '/{path}' is in one of the two snapshots only: there is nothing to subtract")
-    ours, theirs = await asyncio.gather(read_plane(first, was, axes, index), read_plane(second, now, axes, index))
-    old, new = _same_part(path, ours, theirs)
-    difference = new - old
-    attributes = attributes_of(now)
-    return ValueDifference(
-        for_page(old),
-        for_page(new),
-        for_page(difference),
-        theirs.kind,
-        tuple([mine if mine.stop > other.stop else other for mine, other in zip(ours.axes, theirs.axes, strict=True)]),
-        ours.others if _lacks(theirs, ours) else theirs.others,
-        ours.clipped or theirs.clipped,
-        (summary_of(old), summary_of(new), summary_of(difference)),
-        int(((old != new) & ~(np.isnan(old) & np.isnan(new))).sum()),
-        text_of(attributes, "units"),
-        text_of(attributes, "long_name", "standard_name"),
-    )
-
-
-def _same_part(path: str, ours: Plane, theirs: Plane) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the values of both at the same places, NaN at those that only the other one has: an array may have grown.
-
-    Raises `InvalidInputError` where there is nothing to compare.
-    """
-    old, new = ours.values, theirs.values
-    if old.dtype.kind != "f" or new.dtype.kind != "f" or old.ndim != new.ndim:
-        raise InvalidInputError(f"array '/{path}' does not hold numbers of one shape in both snapshots")
-    if [(axis.start, axis.step) for axis in ours.axes] != [(axis.start, axis.step) for axis in theirs.axes]:
-        raise InvalidInputError(
-            f"array '/{path}' has another shape in each snapshot, too large to be shown whole: choose other axes"
-        )
-    if _lacks(ours, theirs) and _lacks(theirs, ours):
-        raise InvalidInputError(f"array '/{path}' has this index in neither snapshot: choose another one")
-    shape = tuple(map(max, old.shape, new.shape))
-    return _padded(old, shape, empty=_lacks(ours, theirs)), _padded(new, shape, empty=_lacks(theirs, ours))
-
-
-def _lacks(plane: Plane, other: Plane) -> bool:
-    """Tell whether an array ends before the index at which the other one is shown."""
-    return any(mine.start < its.start for mine, its in zip(plane.others, other.others, strict=True))
-
-
-def _padded(values: npt.NDArray[np.float64], shape: tuple[int, ...], *, empty: bool) -> npt.NDArray[np.float64]:
-    """Return values in an array of a shape, which is NaN elsewhere."""
-    result = np.full(shape, np.nan)
-    if not empty:
-        result[tuple(map(slice, values.shape))] = values
-    return result

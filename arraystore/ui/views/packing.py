@@ -18,6 +18,9 @@ __all__ = ["for_page", "is_packed", "packing_of", "unpacked"]
 _UNWRITTEN = 9.969209968386869e36
 """What NetCDF fills in for floating-point numbers that nobody wrote."""
 
+_SHADES = 4_096
+"""Parts of the range of values that are told apart in 32 bits, many more than there are colours."""
+
 _MISSING = ("_FillValue", "missing_value")
 _SCALE = ("scale_factor", "add_offset")
 
@@ -36,21 +39,27 @@ def is_packed(attributes: Mapping[str, Any]) -> bool:
 
 
 def for_page(values: npt.NDArray[np.float64]) -> npt.NDArray[np.floating[Any]]:
-    """Return the values of a plane in 32 bits; of a line, and of numbers too large or small for that, in 64."""
+    """Return the values of a plane in 32 bits; of a line, and of numbers that 32 bits do not tell apart, in 64."""
     if values.ndim < 2:
         return values
-    with np.errstate(over="ignore", under="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         narrow = values.astype(np.float32)
-    kept = (np.isfinite(narrow) == np.isfinite(values)) & ((narrow == 0) == (values == 0))
-    return narrow if kept.all() else values
+        finite = np.isfinite(values)
+        kept = (np.isfinite(narrow) == finite) & ((narrow == 0) == (values == 0))
+    return narrow if kept.all() and _is_fine(narrow[finite], values[finite]) else values
+
+
+def _is_fine(narrow: npt.NDArray[np.float32], values: npt.NDArray[np.float64]) -> bool:
+    """Tell whether rounding moves numbers by far less than they differ: seconds since 1970 in 32 bits are minutes."""
+    if not values.size:
+        return True
+    return float(np.abs(narrow - values).max()) <= float(values.max() / _SHADES - values.min() / _SHADES)
 
 
 def unpacked(values: npt.NDArray[Any], attributes: Mapping[str, Any]) -> npt.NDArray[np.float64]:
-    """Return values in 64 bits, unpacked and with NaN for missing and infinite ones."""
+    """Return values in 64 bits, unpacked and with NaN for missing ones."""
     with np.errstate(over="ignore", invalid="ignore"):
-        result = _unpacked(values, attributes)
-    result[~np.isfinite(result)] = np.nan
-    return result
+        return _unpacked(values, attributes)
 
 
 def _unpacked(values: npt.NDArray[Any], attributes: Mapping[str, Any]) -> npt.NDArray[np.float64]:

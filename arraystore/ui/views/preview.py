@@ -20,6 +20,7 @@ from arraystore.ui.views.bounded_reading import read_bounded
 from arraystore.ui.views.chunk_sides import largest_chunk
 from arraystore.ui.views.coordinates import Axis, axis_of, load_coordinate, text_of
 from arraystore.ui.views.hierarchy import attributes_of, dimension_names, document_of, inner_chunk_shape
+from arraystore.ui.views.item_texts import digits_of, table_of, texts_of
 from arraystore.ui.views.limits import (
     MAX_CHUNK_BYTES,
     MAX_CHUNKS_READ,
@@ -28,7 +29,7 @@ from arraystore.ui.views.limits import (
     MAX_TABLE,
     TooLargeError,
 )
-from arraystore.ui.views.packing import for_page, packing_of, unpacked
+from arraystore.ui.views.packing import for_page, is_packed, packing_of, unpacked
 from arraystore.ui.views.slicing import check_index, choose_axes
 from arraystore.ui.views.snapshots import array_at, load_session
 
@@ -36,10 +37,6 @@ __all__ = ["Plane", "Preview", "Summary", "preview", "read_plane", "summary_of"]
 
 _LINE = 2_000
 """Points of a line."""
-
-_LONGEST_TEXT = 80
-_EXACT = 1 << 53
-"""Integers up to this are told apart by their 64-bit floating-point numbers."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +48,7 @@ class Summary:
     mean: float | None
     missing: int
     """Items without a value: NaN, or a fill value of CF."""
+    infinite: int
     count: int
 
 
@@ -62,12 +60,22 @@ class Plane:
     """``image``, ``line``, ``scalar`` or ``table``."""
     values: npt.NDArray[Any]
     """Numbers in 64 bits, NaN where there is none; or text."""
+    stored: npt.NDArray[Any]
+    """The same items as they are in the array."""
+    packed: bool
+    """Whether attributes say that numbers mean others than are stored."""
     axes: tuple[Axis, ...]
     """The axes of `values`."""
     others: tuple[Axis, ...]
     """The other dimensions, each with the one index that is shown."""
     clipped: bool
     """Whether only a window of the axes is shown, since the whole would take too many bytes."""
+
+    @property
+    def integers(self) -> npt.NDArray[Any] | None:
+        """The items where they are integers of 64 bits, not all of which `values` tells apart; None elsewhere."""
+        wide = self.stored.dtype.kind in "iu" and self.stored.dtype.itemsize > 4
+        return self.stored if wide and not self.packed else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +147,7 @@ async def preview(
         found.path,
         plane.kind,
         for_page(plane.values) if numeric else None,
-        table_of(plane.values),
+        table_of(plane.values if plane.integers is None else plane.integers, digits_of(plane.stored.dtype)),
         plane.axes,
         plane.others,
         plane.clipped,
@@ -149,8 +157,14 @@ async def preview(
     )
 
 
-async def read_plane(session: Session, found: Node, axes: Sequence[int] | None, index: Sequence[int] | None) -> Plane:
-    """Read a part of an array that is small enough."""
+async def read_plane(
+    session: Session,
+    found: Node,
+    axes: Sequence[int] | None,
+    index: Sequence[int] | None,
+    among: Sequence[int] | None = None,
+) -> Plane:
+    """Read a part of an array that is small enough; it is thinned out as one of the shape `among` is."""
     layout = layout_of(open_array(session, found.path))
     sizes, dtype = layout.shape, layout.dtype
     at = check_index(index, sizes)
@@ -158,7 +172,7 @@ async def read_plane(session: Session, found: Node, axes: Sequence[int] | None, 
     numeric = dtype.kind in "biuf"
     document = document_of(found)
     chunk = inner_chunk_shape(document) or largest_chunk(document, sizes) or sizes
-    windows, clipped = _windows(found, sizes, chunk, at, shown, dtype.itemsize, numeric=numeric)
+    windows, clipped = _windows(found, sizes, chunk, at, shown, dtype.itemsize, among or sizes, numeric=numeric)
     names = dimension_names(found) or (None,) * len(sizes)
     labels = [load_coordinate(session, found, name, size) for name, size in zip(names, sizes, strict=False)]
     values, coordinates = await asyncio.gather(
@@ -166,13 +180,16 @@ async def read_plane(session: Session, found: Node, axes: Sequence[int] | None, 
     )
     if len(shown) == 2 and shown[0] > shown[1]:
         values = values.T
+    packing = packing_of(found)
     described = [
         axis_of(name, axis, sizes[axis], windows[axis].triple if axis in windows else (at[axis], at[axis] + 1, 1), each)
         for axis, (name, each) in enumerate(zip(names, coordinates, strict=False))
     ]
     return Plane(
         _kind(len(shown), numeric=numeric),
-        unpacked(values, packing_of(found)) if numeric else _texts(values),
+        unpacked(values, packing) if numeric else texts_of(values),
+        values,
+        is_packed(packing),
         tuple([described[axis] for axis in shown]),
         tuple([each for axis, each in enumerate(described) if axis not in windows]),
         clipped,
@@ -209,6 +226,7 @@ def _windows(
     at: Sequence[int],
     shown: Sequence[int],
     itemsize: int,
+    among: Sequence[int],
     *,
     numeric: bool,
 ) -> tuple[dict[int, _Window], bool]:
@@ -232,7 +250,9 @@ def _windows(
             break
         halved = lengths[longest] // 2
         lengths[longest] = max(1, halved // chunk[longest] * chunk[longest] or halved)
-    windows = {axis: _window(at[axis], length, sizes[axis], len(shown)) for axis, length in lengths.items()}
+    windows = {
+        axis: _window(at[axis], length, sizes[axis], len(shown), among[axis]) for axis, length in lengths.items()
+    }
     return windows, any(length < sizes[axis] for axis, length in lengths.items())
 
 
@@ -242,39 +262,18 @@ def _too_much(lengths: Mapping[int, int], chunk: Sequence[int], most: int, items
     return (chunks > most and chunks > 4) or math.prod(lengths.values()) * itemsize > MAX_REGION_BYTES
 
 
-def _window(start: int, length: int, size: int, dimensions: int) -> _Window:
-    start = max(0, min(start, size - length)) if length < size else 0
-    step = max(1, -(-length // (MAX_SIDE if dimensions > 1 else _LINE)))
+def _window(start: int, length: int, size: int, dimensions: int, among: int) -> _Window:
+    whole = length == size
+    start = 0 if whole else max(0, min(start, size - length))
+    step = max(1, -(-(among if whole else length) // (MAX_SIDE if dimensions > 1 else _LINE)))
     return _Window(start, start + length, step)
-
-
-def _texts(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return items as text, cut off."""
-    texts = np.empty(values.shape, dtype=object)
-    for place in np.ndindex(values.shape):
-        texts[place] = str(values[place])[:_LONGEST_TEXT]
-    return texts
 
 
 def summary_of(values: npt.NDArray[Any]) -> Summary:
     """Return minimum, maximum and mean of the finite items."""
-    finite = values[np.isfinite(values)]
-    missing = int(values.size - finite.size)
+    finite, missing = values[np.isfinite(values)], int(np.isnan(values).sum())
+    infinite = int(values.size - finite.size - missing)
     if not finite.size:
-        return Summary(None, None, None, missing, int(values.size))
-    return Summary(float(finite.min()), float(finite.max()), float(finite.mean()), missing, int(values.size))
-
-
-def table_of(values: npt.NDArray[Any]) -> tuple[tuple[str, ...], ...]:
-    """Return the first items as text, in rows."""
-    rows = np.atleast_2d(values) if values.ndim < 2 else values
-    side = math.isqrt(MAX_TABLE)
-    few = rows[:side, :side] if values.ndim > 1 else rows[:, :MAX_TABLE]
-    return tuple([tuple([_item_text(item) for item in row]) for row in few.tolist()])
-
-
-def _item_text(item: Any) -> str:
-    if isinstance(item, float):
-        whole = item.is_integer() and abs(item) <= _EXACT
-        return "" if math.isnan(item) else str(int(item)) if whole else f"{item:.7g}"
-    return str(item)[:_LONGEST_TEXT]
+        return Summary(None, None, None, missing, infinite, int(values.size))
+    mean = float((finite / finite.size).sum())  # a sum of all may be more than there are numbers
+    return Summary(float(finite.min()), float(finite.max()), mean, missing, infinite, int(values.size))
