@@ -33,7 +33,9 @@ def main() -> int:
         return run_atheris(targets()[options.atheris], options.minutes)
     chosen = options.target or list(NAMES)
     if options.input:
-        tell(targets()[chosen[0]].check(options.input.read_bytes(), memory=True))
+        target, data = targets()[chosen[0]], options.input.read_bytes()
+        tell(target.check(data))
+        tell(target.check(data, memory=True))
         return 0
     seed = secrets.randbits(32) if options.seed is None else options.seed
     tell(f"seed {seed}")

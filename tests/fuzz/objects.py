@@ -145,7 +145,11 @@ def _envelope() -> Target:
         return encode_object(Kind.MANIFEST, body)
 
     seeds = [encode(body) for body in (b"\xc0", b"\xc4\x20" + bytes(32), pack_body(tuple(range(200))))]
-    return Target("part-envelope", seeds, decode, encode, change=change_object)
+
+    def use(body: bytes) -> None:
+        unpack_body(NAME, body)  # only what is one msgpack value is ever encoded
+
+    return Target("part-envelope", seeds, decode, encode, use=use, change=change_object)
 
 
 def _values() -> Target:
