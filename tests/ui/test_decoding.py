@@ -19,7 +19,8 @@ from zarr.core.buffer import default_buffer_prototype
 
 import arraystore
 from arraystore._runtime import run
-from arraystore.ui.decoder.process import Decoder, _environment
+from arraystore.ui.decoder import messages, process
+from arraystore.ui.decoder.process import Decoder, UndecodableChunksError, _environment
 from arraystore.ui.opening import open_to_look
 from arraystore.ui.server.answers import Answer, answer
 from arraystore.ui.views import bounded_reading
@@ -132,6 +133,24 @@ def test_a_decoder_that_takes_too_long_is_ended_and_begun_anew(decoder: Decoder)
     assert first is not None
     assert first.poll() is not None
     assert decoder._process is not first
+
+
+def test_a_decoder_that_ended_amid_a_request_is_begun_anew(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = zstandard.ZstdCompressor().compress(NUMBERS.tobytes())
+    assert read(decoder, sound).tolist() == [2, 3, 4]
+    write = messages.send
+
+    def send(*args: Any) -> None:
+        assert decoder._process is not None
+        decoder._process.kill()
+        decoder._process.wait()
+        write(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(process, "send", send)
+        with pytest.raises(UndecodableChunksError, match="has ended"):
+            read(decoder, sound)
+    assert read(decoder, sound).tolist() == [2, 3, 4]
 
 
 def test_a_decoder_survives_what_it_cannot_decode(decoder: Decoder) -> None:

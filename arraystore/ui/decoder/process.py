@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -106,11 +107,7 @@ class Decoder:
         """End the process; the next request begins another one."""
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                assert pipe is not None
-                pipe.close()
+            _end(process)
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -123,12 +120,20 @@ def _start() -> subprocess.Popen[bytes]:
     try:  # imports count for nobody's request
         _exchange(process, {"documents": [], "keys": [], "selection": []}, [])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        process.kill()
-        process.wait()
+        _end(process)
         raise UndecodableChunksError(f"the process that decodes cannot be started: {error}") from error
     finally:
         timer.cancel()
     return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        with suppress(BrokenPipeError):  # a request that has not reached it is written out first
+            pipe.close()
 
 
 def _environment() -> dict[str, str]:
