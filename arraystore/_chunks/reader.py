@@ -133,6 +133,13 @@ class ChunkReader:
 
     # -- bytes ----------------------------------------------------------------------------------------------
 
+    @staticmethod
+    def is_virtual(position: ReferencePosition) -> bool:
+        """Tell whether a chunk is in an object of another storage."""
+        manifest, at = position
+        source: int = manifest.source.item(at)
+        return source >= manifest.pack_count and source != manifest.inline_source
+
     def read_sync(self, position: ReferencePosition, window: Window) -> BytesLike:
         """Read a chunk, or a part of it."""
         manifest, at = position

@@ -43,6 +43,10 @@ else:
 _MAKES_NODE = ("zarr.json", ".zarray", ".zgroup")
 
 
+class VirtualChunkError(Exception):
+    """A chunk is in another storage, whose chunks are better read together."""
+
+
 @dataclass(eq=False)
 class ArrayHandle:
     """An array or file, prepared for access to its chunks."""
@@ -243,9 +247,12 @@ class Hierarchy:
         return self._document_part(key, window) if target is None else self.get_chunk_sync(*target, window)
 
     def get_chunk_sync(
-        self, handle: ArrayHandle, coords: tuple[int, ...], window: Window = whole_chunk
+        self, handle: ArrayHandle, coords: tuple[int, ...], window: Window = whole_chunk, *, virtual: bool = True
     ) -> BytesLike | None:
-        """Return a chunk, or the window of it; None if there is none."""
+        """Return a chunk, or the window of it; None if there is none.
+
+        Without `virtual`, `VirtualChunkError` is raised for a virtual one.
+        """
         if not handle.inside(coords):
             self._note_outside(handle)
             return None
@@ -255,20 +262,24 @@ class Hierarchy:
                 if entry.source == DELETED:
                     return None
                 part = self._entry_at_hand(entry, window)
-                return self._read_sync(handle, coords, self._entry_place(entry), window) if part is None else part
+                if part is not None:
+                    return part
+                return self._read_sync(handle, coords, self._entry_place(entry), window, virtual=virtual)
         if self.reads is not None:
             self._note_chunk(self.reads, handle, coords)
         place = self._place(handle, coords)
         if isinstance(place, Layer):
             place = self.reader.find_sync(handle.layers_of(coords), coords)
-        return None if place is None else self._read_sync(handle, coords, place, window)
+        return None if place is None else self._read_sync(handle, coords, place, window, virtual=virtual)
 
     def _read_file(self, file: Node) -> BytesLike | None:
         return self.get_chunk_sync(self.handle(file), ())
 
     def _read_sync(
-        self, handle: ArrayHandle, coords: tuple[int, ...], place: ReferencePosition, window: Window
+        self, handle: ArrayHandle, coords: tuple[int, ...], place: ReferencePosition, window: Window, *, virtual: bool
     ) -> BytesLike:
+        if not virtual and self.reader.is_virtual(place):
+            raise VirtualChunkError
         try:
             return self.reader.read_sync(place, window)
         except (ChunkDamagedError, SourceChangedError) as error:

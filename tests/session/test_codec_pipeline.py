@@ -25,7 +25,7 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from arraystore import ChunkDamagedError, ReadOnlyError, Repository, RepositoryConfig, Session, in_memory_storage
-from arraystore._session.pipeline import byte_codecs, large_chunks, pipeline, writing
+from arraystore._session.pipeline import byte_codecs, few_chunks, large_chunks, pipeline, writing
 from arraystore._session.pipeline.pipeline import ArrayStoreCodecPipeline
 from arraystore.storage import local_filesystem_storage
 from tests.session.conftest import FarMemory
@@ -176,10 +176,15 @@ async def _keys(store: Any) -> set[str]:
 
 
 @pytest.fixture(
-    params=[(1, 0, writing._LARGE), (pipeline._FEWEST, pipeline._LISTED, 1)], ids=["any", "many, as if they were large"]
+    params=[
+        (1, 0, writing._LARGE, 0),
+        (pipeline._FEWEST, pipeline._LISTED, 1, 0),
+        (pipeline._FEWEST, pipeline._LISTED, writing._LARGE, few_chunks._MOST),
+    ],
+    ids=["any", "many, as if they were large", "few one by one"],
 )
 def fewest(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have selections of any number of chunks handled as a whole, or of as many as usual, each by itself."""
+    """Have selections of any number of chunks handled as a whole, or of as many as usual, each by itself or few so."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "_FEWEST", request.param[0])
         patch.setattr(pipeline, "_LISTED", request.param[1])
@@ -188,6 +193,7 @@ def fewest(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr(byte_codecs, "_LARGE", request.param[2])
         patch.setattr(byte_codecs, "_COPIED_FROM_CACHE", 8 * (request.param[2] - 1))
         patch.setattr(large_chunks, "_PIECE", 3 * request.param[2])
+        patch.setattr(few_chunks, "_MOST", request.param[3])
         yield
 
 
@@ -277,6 +283,59 @@ def test_basic_selections_are_never_handed_to_the_general_path(compressors: Any)
         array[selection] = model[selection] = number
         np.testing.assert_array_equal(array[selection], model[selection])
     np.testing.assert_array_equal(array[...], model)
+
+
+@pytest.mark.parametrize("compressors", REGULAR.values(), ids=REGULAR)
+def test_few_chunks_that_are_near_are_never_handed_to_the_general_path(compressors: Any) -> None:
+    session = Repository.create(in_memory_storage()).writable_session("main")
+    array = make_array(session, compressors)
+    array[...] = model = np.arange(600).reshape(20, 30)
+    array._async_array.codec_pipeline.inner = Refusing()
+    for selection in ((5, 6), (slice(3, 5), 6), (slice(3, 5), slice(5, 8)), ([3, 4], 6), ([3, 4], [6, 7])):
+        expected = model[np.ix_(*selection)] if selection == ([3, 4], [6, 7]) else model[selection]
+        np.testing.assert_array_equal(array.oindex[selection], expected)
+        array.oindex[selection] = 7
+        model[np.ix_(*selection) if selection == ([3, 4], [6, 7]) else selection] = 7
+        np.testing.assert_array_equal(array[...], model)
+
+
+@pytest.mark.parametrize("compressors", REGULAR.values(), ids=REGULAR)
+def test_few_chunks_that_are_far_away_are_handed_to_the_general_path_which_asks_for_them_at_once(
+    compressors: Any,
+) -> None:
+    session = Repository.create(FarMemory()).writable_session("main")
+    array = make_array(session, compressors)
+    array[...] = 1
+    array._async_array.codec_pipeline.inner = Refusing()
+    with pytest.raises(AssertionError, match="the general path was asked to read"):
+        array[3:5, 6]
+    with pytest.raises(AssertionError, match="the general path was asked to write"):
+        array[3:5, 6] = 1
+
+
+def test_a_few_virtual_chunks_are_read_together(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(bytes(range(12)))
+    url = tmp_path.as_uri() + "/"
+    repo = Repository.create(in_memory_storage(), authorize_virtual_chunk_access={url: None})
+    session = repo.writable_session("main")
+    array = zarr.create_array(session.store, name="a", shape=(12,), chunks=(4,), dtype="u1", compressors=None)
+    session.store.set_virtual_refs_arr("a", (3,), [url + "data"] * 3, [0, 4, 8], [4] * 3)
+    array[4:8] = 99
+    session.commit("data")
+    for store in (session.store, repo.readonly_session("main").store):
+        array = zarr.open_array(store, path="a", mode="r")
+        asked: list[int] = []
+        inner = array._async_array.codec_pipeline.inner
+
+        class Telling:
+            async def read(self, batch: Any, *more: Any) -> Any:
+                asked.append(len(batch))  # noqa: B023
+                return await inner.read(batch, *more)  # noqa: B023
+
+        array._async_array.codec_pipeline.inner = Telling()
+        assert array[...].tolist() == [0, 1, 2, 3, *[99] * 4, 8, 9, 10, 11]
+        assert array[4:6].tolist() == [99, 99]
+        assert asked == [3]
 
 
 _NEWER = pytest.mark.skipif(not hasattr(zarr.core.codec_pipeline, "FusedCodecPipeline"), reason="older zarr")

@@ -19,6 +19,7 @@ from arraystore._session.pipeline.byte_codecs import UndecodableError
 from arraystore._session.pipeline.chains import chunk_codec
 from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.emptiness import FillValue
+from arraystore._session.pipeline.few_chunks import FewChunks, are_few, read_few_chunks, write_few_chunks
 from arraystore._session.pipeline.projection import Batch, Projection, project
 from arraystore._session.pipeline.reading import read_selection
 from arraystore._session.pipeline.shards import ArrayCodec, ShardCodec
@@ -53,7 +54,7 @@ class _Work:
     hierarchy: Hierarchy
     handle: ArrayHandle
     codec: ArrayCodec
-    selection: Projection | Listing
+    selection: Projection | Listing | FewChunks
     values: np.ndarray[Any, Any]
     """The user's array, with all axes of a product."""
     fill: FillValue
@@ -184,18 +185,19 @@ class ArrayStoreCodecPipeline(CodecPipeline):
         store = getattr(path, "store", None)
         if not isinstance(store, PipelineStore) or spec.shape != codec.shape:
             return None
-        few = len(batch) < _fewest(codec)
-        if few and not writing:
-            return None
         hierarchy = store._pipeline_hierarchy(writing=writing)
-        if few and not hierarchy.writable().packs.settings.statistics:
+        measured = writing and hierarchy.writable().packs.settings.statistics
+        singly = isinstance(codec, ChunkCodec) and not measured and are_few(hierarchy, batch, codec, writing=writing)
+        if len(batch) < _fewest(codec) and not (singly or measured):
             return None
         handle = _handle(hierarchy, path.path, len(codec.shape))
         native = spec.dtype.to_native_dtype()
         if handle is None or array.dtype.newbyteorder("=") != native.newbyteorder("="):
             return None
-        selected: tuple[Projection | Listing, np.ndarray[Any, Any]] | None = None
-        if not drop_axes and (writing or isinstance(codec, ShardCodec) or len(batch) > _LISTED):
+        selected: tuple[Projection | Listing | FewChunks, np.ndarray[Any, Any]] | None = None
+        if singly:
+            selected = FewChunks(batch, drop_axes), array
+        elif not drop_axes and (writing or isinstance(codec, ShardCodec) or len(batch) > _LISTED):
             selected = _product(batch, handle, array, writing=writing)
         if selected is None and isinstance(codec, ChunkCodec):
             selected = _list(batch, drop_axes, handle, array)
@@ -249,6 +251,8 @@ def _read(work: _Work) -> np.ndarray[Any, Any] | None:
         if isinstance(work.selection, Projection):
             return read_selection(*array, work.codec, work.selection, work.values, work.fill.value)
         assert isinstance(work.codec, ChunkCodec)
+        if isinstance(work.selection, FewChunks):
+            return read_few_chunks(*array, work.codec, work.selection, work.values, work.fill.value)
         return listing.read_listing(*array, work.codec, work.selection, work.values, work.fill.value)
     except (UndecodableError, UnsoundBlockError, ArrayStoreError):
         return None
@@ -260,6 +264,9 @@ def _write(work: _Work) -> bool:
     try:
         if isinstance(work.selection, Projection):
             SelectionWriter(*array).write(work.selection, work.values)
+        elif isinstance(work.selection, FewChunks):
+            assert isinstance(work.codec, ChunkCodec)
+            write_few_chunks(work.hierarchy, work.handle, work.codec, work.selection, work.values, work.fill)
         else:
             listing.ListingWriter(*array).write_listing(work.selection, work.values)
     except (UndecodableError, UnsoundBlockError):

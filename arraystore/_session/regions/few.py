@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
-from arraystore._session.pipeline.byte_codecs import UndecodableError
 from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.emptiness import FillValue
+from arraystore._session.pipeline.few_chunks import kept_items, put_chunk
 from arraystore._session.regions.pieces import ChunkPieces
 from arraystore._session.regions.selection import Selected
-from arraystore.errors import ArrayStoreError
 
 Array = npt.NDArray[Any]
 
@@ -65,22 +64,8 @@ def write_few(
     for coords, parts in pieces:
         chunk = np.empty(codec.shape, dtype=codec.dtype)
         if not all(part.is_complete for part in parts):
-            chunk[...] = _kept(hierarchy, handle, codec, coords, fill)
+            chunk[...] = kept_items(hierarchy, handle, codec, coords, fill)
         elif not all(part.is_whole for part in parts):
             chunk[...] = fill.value
         chunk[tuple([part.within for part in parts])] = values[tuple([part.outside for part in parts])]
-        if fill.find(chunk.reshape(*[1] * chunk.ndim, *chunk.shape), chunk.ndim) is None:
-            hierarchy.set_chunk_sync(handle, coords, codec.encode_one(chunk))
-        else:
-            hierarchy.delete_chunk(handle, coords)
-
-
-def _kept(
-    hierarchy: Hierarchy, handle: ArrayHandle, codec: ChunkCodec, coords: tuple[int, ...], fill: FillValue
-) -> Any:
-    """Return the items of a chunk before it is changed."""
-    try:
-        data = hierarchy.get_chunk_sync(handle, coords)
-    except ArrayStoreError as error:
-        raise UndecodableError from error
-    return fill.value if data is None else codec.decode_one(data)
+        put_chunk(hierarchy, handle, codec, coords, chunk, fill)
