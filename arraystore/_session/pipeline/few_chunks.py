@@ -62,7 +62,7 @@ def read_few_chunks(
     """
     missing = np.zeros(few.count, dtype=bool)
     for number, (path, _, within, outside, _) in enumerate(few.batch):
-        items = _items(hierarchy, handle, codec, _coords(hierarchy, handle, path.path))
+        items = chunk_items(hierarchy, handle, codec, _coords(hierarchy, handle, path.path))
         if items is None:
             out[outside], missing[number] = fill, True
         else:
@@ -87,12 +87,26 @@ def write_few_chunks(
         put_chunk(hierarchy, handle, codec, coords, chunk, fill)
 
 
+def chunk_items(
+    hierarchy: Hierarchy, handle: ArrayHandle, codec: ChunkCodec, coords: tuple[int, ...], *, virtual: bool = False
+) -> Array | None:
+    """Return the items of a chunk, None if there is none.
+
+    Raises `UndecodableError`, without `virtual` also for a chunk in another storage, and the errors of the storage.
+    """
+    try:
+        data = hierarchy.get_chunk_sync(handle, coords, virtual=virtual)
+    except VirtualChunkError:
+        raise UndecodableError from None  # the general path reads several at once
+    return None if data is None else codec.decode_one(data)
+
+
 def kept_items(
     hierarchy: Hierarchy, handle: ArrayHandle, codec: ChunkCodec, coords: tuple[int, ...], fill: FillValue
 ) -> Any:
     """Return the items of a chunk before it is changed; raises `UndecodableError`."""
     try:
-        items = _items(hierarchy, handle, codec, coords)
+        items = chunk_items(hierarchy, handle, codec, coords)
     except ArrayStoreError as error:
         raise UndecodableError from error
     return fill.value if items is None else items
@@ -118,11 +132,3 @@ def _coords(hierarchy: Hierarchy, handle: ArrayHandle, key: str) -> tuple[int, .
     if target is None or target[0].node is not handle.node or not handle.inside(target[1]):
         raise UndecodableError
     return target[1]
-
-
-def _items(hierarchy: Hierarchy, handle: ArrayHandle, codec: ChunkCodec, coords: tuple[int, ...]) -> Array | None:
-    try:
-        data = hierarchy.get_chunk_sync(handle, coords, virtual=False)
-    except VirtualChunkError:
-        raise UndecodableError from None  # the general path reads those of other storages together
-    return None if data is None else codec.decode_one(data)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.emptiness import FillValue
-from arraystore._session.pipeline.few_chunks import kept_items, put_chunk
+from arraystore._session.pipeline.few_chunks import chunk_items, kept_items, put_chunk
 from arraystore._session.regions.pieces import ChunkPieces
 from arraystore._session.regions.selection import Selected
 
@@ -41,16 +41,16 @@ def read_few(
 ) -> bool:
     """Read chunks one by one into an array with all axes; returns whether all of them exist.
 
-    Raises `UndecodableError` and the errors of the storage.
+    Raises `UndecodableError`, also for virtual chunks beside others, and the errors of the storage.
     """
-    complete = True
-    for coords, parts in pieces:
-        data = hierarchy.get_chunk_sync(handle, coords)
+    complete, chunks = True, list(pieces)
+    for coords, parts in chunks:
+        items = chunk_items(hierarchy, handle, codec, coords, virtual=len(chunks) == 1)
         outside = tuple([part.outside for part in parts])
-        if data is None:
+        if items is None:
             out[outside], complete = fill, False
         else:
-            out[outside] = codec.decode_one(data)[tuple([part.within for part in parts])]
+            out[outside] = items[tuple([part.within for part in parts])]
     return complete
 
 
