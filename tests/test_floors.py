@@ -179,3 +179,18 @@ def test_a_circle_through_a_function_is_noticed() -> None:
         "arraystore._format.box",
         "arraystore._format.ids",
     }
+
+
+def test_each_name_of_a_type_is_defined_once() -> None:
+    aliases = [alias for tree in modules_of(ROOT).values() for alias in _type_aliases(tree)]
+    assert sorted({alias for alias in aliases if aliases.count(alias) > 1}) == []
+
+
+def _type_aliases(tree: ast.AST) -> Iterator[str]:
+    """Yield what a module defines as ``Name = generic[arguments]``; not what it takes out of a mapping by a key."""
+    for node in tree.body if isinstance(tree, ast.Module) else ():
+        match node:
+            case ast.Assign(value=ast.Subscript(slice=index)) if not isinstance(index, ast.Constant):
+                yield ast.unparse(node)
+            case _:
+                pass

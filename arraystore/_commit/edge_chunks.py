@@ -23,13 +23,11 @@ from arraystore._format.layer import Layer
 from arraystore._format.manifest import decode_manifest
 from arraystore._format.node import Documents, NodeKind
 from arraystore._format.transaction import Operation
-from arraystore._format.types import Int64s
+from arraystore._format.types import Int64s, Shape
 from arraystore._format.zarr_changes import dimension_of, with_length
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.state import SnapshotState
 from arraystore.storage.protocol import BytesLike
-
-Shape = tuple[int, ...]
 
 
 class RefusedError(Exception):

@@ -13,13 +13,12 @@ from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._format.columns import decode_column, encode_column
 from arraystore._format.envelope import Kind, encode_object, pack_body, read_object
 from arraystore._format.ids import LayerId, PackId, id_to_text
 from arraystore._format.references import VIRTUAL, References
-from arraystore._format.types import Bools, Int64s
+from arraystore._format.types import Array, Bools, Int64s
 from arraystore._format.wire import read_ids, read_tuple
 from arraystore.errors import FormatError
 
@@ -35,8 +34,6 @@ _DECIDING = {
 
 VALUE_TYPES = {"i": np.dtype("<i8"), "u": np.dtype("<u8"), "f": np.dtype("<f8")}
 """Type of least and greatest values, by kind: every value of the array is one of it exactly."""
-
-Values = npt.NDArray[Any]
 
 
 def statistics_key(layer: LayerId) -> str:
@@ -79,9 +76,9 @@ class ChunkStatistics:
     """Index into `packs`."""
     offset: Int64s
     length: Int64s
-    least: Values
+    least: Array
     """Least value that is neither NaN nor the fill value; 0 where there is none."""
-    greatest: Values
+    greatest: Array
     """Greatest such value."""
     nans: Int64s
     """Count of NaN, the fill value or not."""
@@ -168,11 +165,11 @@ def _match(known: Sequence[Int64s], wanted: Sequence[Int64s]) -> Int64s:
     return rows[group[count:]]
 
 
-def _shuffle(column: Values) -> bytes:
+def _shuffle(column: Array) -> bytes:
     return np.ascontiguousarray(column).view(np.uint8).reshape(-1, 8).T.tobytes()
 
 
-def _read_values(name: str, column: bytes, count: int, kind: np.dtype[Any]) -> Values:
+def _read_values(name: str, column: bytes, count: int, kind: np.dtype[Any]) -> Array:
     if len(column) != 8 * count:
         raise FormatError(name, f"a column of {count} values must have {8 * count} bytes")
     planes = np.frombuffer(column, dtype=np.uint8).reshape(8, count)

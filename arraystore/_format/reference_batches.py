@@ -10,9 +10,11 @@ import numpy as np
 from arraystore._format.manifest import Manifest
 from arraystore._format.references import References, to_manifests
 
-__all__ = ["TASK_BYTES", "batches", "tasks_of"]
+__all__ = ["TASK_BYTES", "ReferenceTask", "batches", "tasks_of"]
 
 K = TypeVar("K")
+ReferenceTask = list[tuple[K, Manifest]]
+"""References of one task, with what they belong to."""
 
 TASK_BYTES = 256 << 20
 """Bytes of chunks that a task reads: a second or more, beside which its start does not count."""
@@ -33,9 +35,9 @@ def batches(references: References, most: int = TASK_BYTES) -> Iterator[Manifest
 
 async def tasks_of(
     values: AsyncIterator[tuple[K, References]], most: int = TASK_BYTES
-) -> AsyncIterator[list[tuple[K, Manifest]]]:
+) -> AsyncIterator[ReferenceTask[K]]:
     """Cut references to chunks, each with what they belong to, into tasks; small ones share a task."""
-    task: list[tuple[K, Manifest]] = []
+    task: ReferenceTask[K] = []
     size = count = 0
     async for owner, references in values:
         for manifest in batches(references, most):

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 else:
     progress_bars = lazy_module("arraystore._runtime.progress_bars")
 
-__all__ = ["callback_of", "shows_progress"]
+__all__ = ["Progress", "callback_of", "shows_progress"]
+
+Progress = Callable[[int, int], None]
+"""Called, where the call was made, with the count of finished tasks or files and the count of all."""
 
 P = ParamSpec("P")
 T = TypeVar("T")

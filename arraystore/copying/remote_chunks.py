@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from arraystore._format.ids import NodeId
-from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node
-from arraystore._format.reference_batches import tasks_of
+from arraystore._format.reference_batches import ReferenceTask, tasks_of
 from arraystore._format.references import VIRTUAL, References
 from arraystore._runtime.engine import Engine
 from arraystore._session.fork import ForkSession
@@ -21,9 +20,6 @@ from arraystore.storage.protocol import Storage
 
 __all__ = ["copy_chunks_remotely"]
 
-_Task = list[tuple[NodeId, Manifest]]
-"""Nodes of the target, and references of the source."""
-
 
 @dataclass(frozen=True)
 class _CopyChunks:
@@ -31,7 +27,7 @@ class _CopyChunks:
 
     source: Storage
 
-    async def __call__(self, fork: ForkSession, task: _Task) -> Any:
+    async def __call__(self, fork: ForkSession, task: ReferenceTask[NodeId]) -> Any:
         counter = CopyCounter()
         for identifier, manifest in task:
             node = fork.hierarchy.state.by_id(identifier)

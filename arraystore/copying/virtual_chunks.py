@@ -11,9 +11,8 @@ import numpy as np
 
 from arraystore._chunks.virtual_source import VirtualSource
 from arraystore._commit.solvers import ConflictDetector
-from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node, NodeKind
-from arraystore._format.reference_batches import tasks_of
+from arraystore._format.reference_batches import ReferenceTask, tasks_of
 from arraystore._format.references import VIRTUAL, References
 from arraystore._format.types import Int64s
 from arraystore._format.zarr_metadata import array_info
@@ -233,11 +232,7 @@ async def _copy(session: AnySession, node: Node, references: References, counter
     await bounded(copy, _stretches(references), _AT_ONCE)
 
 
-_Task = list[tuple[Node, Manifest]]
-"""Nodes without layers, and virtual references of each."""
-
-
-async def _copy_chunks(fork: ForkSession, task: _Task) -> Any:
+async def _copy_chunks(fork: ForkSession, task: ReferenceTask[Node]) -> Any:
     """Copy the chunks of a task; the work of a worker."""
     counter = CopyCounter()
     for node, manifest in task:

@@ -13,9 +13,8 @@ import numpy as np
 
 from arraystore._chunks.reader import ChunkReader
 from arraystore._context.context import Context
-from arraystore._format.manifest import Manifest
 from arraystore._format.node import Node, NodeKind
-from arraystore._format.reference_batches import tasks_of
+from arraystore._format.reference_batches import ReferenceTask, tasks_of
 from arraystore._format.references import INLINE, VIRTUAL, References
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES, array_info
 from arraystore._repository.arguments import check_repository
@@ -310,10 +309,6 @@ class _ValueWriter:
         self._counter.copied(sum(map(len, payloads)), len(payloads))
 
 
-_Task = list[tuple[Node, Manifest]]
-"""Nodes without layers, and references to some of their chunks."""
-
-
 @dataclass(frozen=True)
 class _ExportChunks:
     """Work of a task: some chunks are written to the target."""
@@ -323,7 +318,7 @@ class _ExportChunks:
     path: str
     resumed: bool
 
-    async def __call__(self, task: _Task) -> Any:
+    async def __call__(self, task: ReferenceTask[Node]) -> Any:
         counter = CopyCounter()
         location = open_target(self.place, atomic=True)
         writer = _ValueWriter(location, self.context.reader, self.path, self.resumed, counter)

@@ -16,7 +16,7 @@ import zarr
 from zarr.storage import StorePath
 
 from arraystore._format.node import NodeKind
-from arraystore._format.types import Int64s
+from arraystore._format.types import Int64s, Region
 from arraystore._format.zarr_metadata import array_info
 from arraystore._session.base import SessionBase
 from arraystore._session.dask_targets import has_processes
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["check_scheduler", "session_of", "store_dask"]
 
-Region = tuple[slice, ...]
 _SHOWN = 100
 _dask: Any = dask.base  # its functions have no types
 _arrays: Any = dask.array

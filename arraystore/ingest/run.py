@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from arraystore import ConflictDetector, Repository
 from arraystore._runtime import run
-from arraystore._runtime.progress import callback_of, shows_progress
+from arraystore._runtime.progress import Progress, callback_of, shows_progress
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.ingest.model import GroupInfo
@@ -24,7 +24,6 @@ from arraystore.ingest.values import check_values
 from arraystore.spark.cluster import parallelism, start_session
 from arraystore.spark.fork_job import merge_outcomes, run_tasks
 from arraystore.spark.regions.write_regions import TASKS_PER_SLOT
-from arraystore.spark.report import Progress
 from arraystore.storage import Storage
 from arraystore.storage.sharing import check_shared
 

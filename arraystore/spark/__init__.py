@@ -5,14 +5,37 @@ Importing this package imports neither PySpark nor PyArrow; using its members do
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from arraystore._runtime import lazy_names
 from arraystore._runtime.extras import check_extra
 
 check_extra(__name__, "spark", "pyspark")
 
-if TYPE_CHECKING:
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "arraystore._runtime.progress": "Progress",
+            "arraystore.spark.cluster": "start_session",
+            "arraystore.spark.creation.new_arrays": "CreatedArray NewArrays",
+            "arraystore.spark.errors": "SparkUnavailableError TaskFailedError translate_error",
+            "arraystore.spark.partition_writer": "PartitionWriter map_partitions_writer",
+            "arraystore.spark.reading.map_chunks": "map_chunks",
+            "arraystore.spark.reading.read_dataframe": "create_view read_dataframe",
+            "arraystore.spark.regions.write_regions": "chunk_regions write_regions",
+            "arraystore.spark.report": "WriteReport",
+            "arraystore.spark.source.registration": "activate register",
+            "arraystore.spark.spark_engine": "SparkEngine engine",
+            "arraystore.spark.streams.batch_writer": "batch_writer",
+            "arraystore.spark.streams.batches": "exactly_once",
+            "arraystore.spark.streams.change_feed": "read_changes",
+            "arraystore.spark.writing.repartition": "repartition_by_chunk",
+            "arraystore.spark.writing.write_dataframe": "write_dataframe",
+        },
+    )
+else:
+    from arraystore._runtime.progress import Progress
     from arraystore.spark.cluster import start_session
     from arraystore.spark.creation.new_arrays import CreatedArray, NewArrays
     from arraystore.spark.errors import SparkUnavailableError, TaskFailedError, translate_error
@@ -20,7 +43,7 @@ if TYPE_CHECKING:
     from arraystore.spark.reading.map_chunks import map_chunks
     from arraystore.spark.reading.read_dataframe import create_view, read_dataframe
     from arraystore.spark.regions.write_regions import chunk_regions, write_regions
-    from arraystore.spark.report import Progress, WriteReport
+    from arraystore.spark.report import WriteReport
     from arraystore.spark.source.registration import activate, register
     from arraystore.spark.spark_engine import SparkEngine, engine
     from arraystore.spark.streams.batch_writer import batch_writer
@@ -28,33 +51,6 @@ if TYPE_CHECKING:
     from arraystore.spark.streams.change_feed import read_changes
     from arraystore.spark.writing.repartition import repartition_by_chunk
     from arraystore.spark.writing.write_dataframe import write_dataframe
-
-_WHERE = {
-    "CreatedArray": "creation.new_arrays",
-    "NewArrays": "creation.new_arrays",
-    "PartitionWriter": "partition_writer",
-    "Progress": "report",
-    "SparkEngine": "spark_engine",
-    "SparkUnavailableError": "errors",
-    "TaskFailedError": "errors",
-    "WriteReport": "report",
-    "activate": "source.registration",
-    "batch_writer": "streams.batch_writer",
-    "chunk_regions": "regions.write_regions",
-    "create_view": "reading.read_dataframe",
-    "engine": "spark_engine",
-    "exactly_once": "streams.batches",
-    "map_chunks": "reading.map_chunks",
-    "map_partitions_writer": "partition_writer",
-    "read_changes": "streams.change_feed",
-    "read_dataframe": "reading.read_dataframe",
-    "register": "source.registration",
-    "repartition_by_chunk": "writing.repartition",
-    "start_session": "cluster",
-    "translate_error": "errors",
-    "write_dataframe": "writing.write_dataframe",
-    "write_regions": "regions.write_regions",
-}
 
 __all__ = [
     "CreatedArray",
@@ -82,16 +78,3 @@ __all__ = [
     "write_dataframe",
     "write_regions",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    where = _WHERE.get(name)
-    if where is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{where}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from arraystore._runtime.progress import Progress
 from arraystore._session.session import Session
 from arraystore.spark.fork_job import Outcome, merge_outcomes, run_tasks
-from arraystore.spark.report import Progress
 from arraystore.transforms.engines import ForkWork, TaskResult, task_result
 
 if TYPE_CHECKING:

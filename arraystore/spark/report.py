@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from arraystore.spark.creation.new_arrays import CreatedArray
-
-Progress = Callable[[int, int], None]
-"""Called on the driver with the count of finished tasks and the count of all."""
 
 
 @dataclass(frozen=True, slots=True)

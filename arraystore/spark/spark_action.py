@@ -16,9 +16,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+from arraystore._runtime.progress import Progress
 from arraystore.spark.cluster import classic_context, keep_logs
 from arraystore.spark.errors import TaskFailedError, marked_errors, translate_error
-from arraystore.spark.report import Progress
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import zarr
 
-from arraystore._format.types import Bools
-from arraystore._runtime.progress import shows_progress
+from arraystore._format.types import Array, Bools
+from arraystore._runtime.progress import Progress, shows_progress
 from arraystore._session.arguments import check_writable_session
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
@@ -21,10 +20,8 @@ from arraystore.transforms.engines import EngineOption
 from arraystore.transforms.integer_medians import median_of_integers
 from arraystore.transforms.number_conversion import convert_numbers
 from arraystore.transforms.reducers import Sum, make_reducer
-from arraystore.transforms.report import Progress, TransformError, TransformReport
+from arraystore.transforms.report import TransformError, TransformReport
 from arraystore.transforms.transform import DEFAULT_MEMORY, parse_factors, transform_chunks
-
-Array = npt.NDArray[Any]
 
 FUNCTIONS = ("mean", "sum", "min", "max", "median", "first")
 

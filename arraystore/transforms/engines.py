@@ -19,7 +19,7 @@ from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from arraystore.transforms.report import Progress
+    from arraystore._runtime.progress import Progress
 
 T = TypeVar("T")
 ForkWork: TypeAlias = Callable[[ForkSession, T], Mapping[str, Any]]

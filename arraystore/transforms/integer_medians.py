@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from arraystore._format.types import Bools
+from arraystore._format.types import Array, Bools
 from arraystore.transforms.integer_sums import wide_integers
-
-Array = npt.NDArray[Any]
 
 
 def median_of_integers(values: Array, valid: Bools, axes: tuple[int, ...], *, rounded: bool) -> Array:

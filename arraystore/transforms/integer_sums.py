@@ -8,12 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from arraystore._format.types import Int64s
+from arraystore._format.types import Array, Int64s
 from arraystore.errors import InvalidInputError
 
-Array = npt.NDArray[Any]
 Words = tuple[Array, Array]
 """High and low word of sums, both of 64 bits."""
 

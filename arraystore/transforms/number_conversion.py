@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from arraystore._format.types import Bools
-
-Array = npt.NDArray[Any]
+from arraystore._format.types import Array, Bools
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import numpy as np
 import zarr
 
 from arraystore._format.node import NodeKind
-from arraystore._runtime.progress import shows_progress
+from arraystore._runtime.progress import Progress, shows_progress
 from arraystore._session.arguments import check_writable_session
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
@@ -31,7 +31,7 @@ from arraystore.transforms.arrays import (
 )
 from arraystore.transforms.coarsening import coarsen
 from arraystore.transforms.engines import EngineOption
-from arraystore.transforms.report import Progress, TransformReport
+from arraystore.transforms.report import TransformReport
 from arraystore.transforms.transform import DEFAULT_MEMORY, parse_factors
 
 _MOST_LEVELS = 32

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from arraystore._format.types import Bools
+from arraystore._format.types import Array, Bools
 from arraystore.errors import InvalidInputError
 from arraystore.transforms.integer_sums import (
     add_words,
@@ -25,7 +24,6 @@ from arraystore.transforms.integer_sums import (
     wide_integers,
 )
 
-Array = npt.NDArray[Any]
 Parts = tuple[Array, ...]
 """Partial result: arrays of the shape of the output, of which one may have a further dimension in front."""
 Axes = tuple[int, ...]

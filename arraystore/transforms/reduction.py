@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from arraystore._runtime.progress import callback_of, shows_progress
+from arraystore._runtime.progress import Progress, callback_of, shows_progress
 from arraystore._session.arguments import check_writable_session
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
@@ -27,7 +27,7 @@ from arraystore.transforms.engines import EngineOption, transform_engine
 from arraystore.transforms.reducers import Histogram, Reducer, make_reducer
 from arraystore.transforms.reduction_plan import ReductionPlan, plan_reduction
 from arraystore.transforms.reduction_run import ExactQuantile, run_quantiles, run_reduction
-from arraystore.transforms.report import Progress, TransformReport
+from arraystore.transforms.report import TransformReport
 from arraystore.transforms.sketch import QuantileSketch
 
 DEFAULT_MEMORY = 256 << 20

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._format.types import Int64s
+from arraystore._runtime.progress import Progress
 from arraystore._session.base import SessionBase
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
@@ -21,7 +22,7 @@ from arraystore.transforms.decoding import NumberDecoder
 from arraystore.transforms.engines import TASKS_PER_SLOT, TaskResult, TransformEngine
 from arraystore.transforms.reducers import Parts, Reducer
 from arraystore.transforms.reduction_plan import ReductionPlan
-from arraystore.transforms.report import Progress, TransformError, TransformReport
+from arraystore.transforms.report import TransformError, TransformReport
 from arraystore.transforms.transform import keep_reads
 
 _PART = "partial result of a task"

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from arraystore.errors import ArrayStoreError
-
-Progress = Callable[[int, int], None]
-"""Called with the count of finished tasks and the count of all."""
 
 
 class TransformError(ArrayStoreError):

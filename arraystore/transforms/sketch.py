@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from arraystore._format.types import Bools
-
-Array = npt.NDArray[Any]
+from arraystore._format.types import Array, Bools
 
 _FLOAT64: np.dtype[Any] = np.dtype("f8")
 LEVEL_SIZE = 8192

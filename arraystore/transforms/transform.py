@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._format.types import Bools, Int64s
-from arraystore._runtime.progress import callback_of, shows_progress
+from arraystore._runtime.progress import Progress, callback_of, shows_progress
 from arraystore._session.arguments import check_writable_session
 from arraystore._session.base import SessionBase
 from arraystore._session.fork import ForkSession
@@ -21,7 +21,7 @@ from arraystore.errors import ArrayStoreError, InvalidInputError
 from arraystore.transforms.arrays import ArrayShape, describe_array
 from arraystore.transforms.boxes import as_slices, box_text, cells, cut_boxes, share_out
 from arraystore.transforms.engines import TASKS_PER_SLOT, EngineOption, transform_engine
-from arraystore.transforms.report import Progress, TransformError, TransformReport
+from arraystore.transforms.report import TransformError, TransformReport
 from arraystore.transforms.values import fitting
 from arraystore.transforms.windows import Boundary, Edge, Halo, Window, parse_halo, read_window, window
 

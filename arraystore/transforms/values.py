@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.types import Array
 from arraystore.errors import ArrayStoreError
 from arraystore.transforms.number_conversion import convert_numbers
 from arraystore.transforms.report import TransformError
-
-Array = npt.NDArray[Any]
 
 _NUMBERS = frozenset("biufc")
 _TIMES = frozenset("mM")

@@ -15,6 +15,7 @@ from zarr.core.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
 from arraystore._chunks.virtual_containers import VirtualContainers
+from arraystore._format.types import Array
 from arraystore._runtime import run
 from arraystore.virtual.arrays import VirtualArray, metadata_documents
 from arraystore.virtual.joining import alike, check_meaning, other_values
@@ -23,7 +24,6 @@ _BLOCK = 1 << 24
 """Bytes of a variable that are compared at a time."""
 _THREADS = 8
 
-Values = np.ndarray[Any, Any]
 Rows = tuple[slice, ...]
 """Selection along the first dimension; empty for an array of none."""
 
@@ -67,7 +67,7 @@ def _blocks(array: VirtualArray) -> Iterator[Rows]:
         yield (slice(start, min(start + step, shape[0])),)
 
 
-def _read(array: VirtualArray, rows: Rows, containers: VirtualContainers) -> Values:
+def _read(array: VirtualArray, rows: Rows, containers: VirtualContainers) -> Array:
     """Return values of an array as they are stored; the source is read with one call for each file."""
     entries: dict[str, Any] = dict(metadata_documents(array.metadata))
     for cell, data in _chunks(array, rows, containers):

@@ -12,13 +12,12 @@ from virtualizarr.manifests import ManifestArray
 
 from arraystore._changes.node_changes import axis_of
 from arraystore._format.node import NodeKind
+from arraystore._format.types import Array
 from arraystore._format.zarr_metadata import array_info
 from arraystore._session.listing import members
 from arraystore._session.session import Session
 from arraystore.virtual.arrays import MEANING
 from arraystore.virtual.errors import VirtualizeError
-
-Values = np.ndarray[Any, Any]
 
 _ROUNDING = 1e-6
 """Part of the largest label by which labels of two files may differ."""
@@ -97,7 +96,7 @@ def other_values(what: str, owner: str) -> VirtualizeError:
     )
 
 
-def alike(one: Values, other: Values) -> bool:
+def alike(one: Array, other: Array) -> bool:
     """Tell whether values are equal; floating-point numbers may differ by rounding, far less than their step."""
     if one.shape != other.shape:
         return False
@@ -107,7 +106,7 @@ def alike(one: Values, other: Values) -> bool:
     return bool(np.allclose(one, other, rtol=0, atol=_room(one, other), equal_nan=True))
 
 
-def _room(one: Values, other: Values) -> float:
+def _room(one: Array, other: Array) -> float:
     """Return by how much labels may differ: less than a hundredth of their step, or the precision of their type."""
     largest = float(np.max(np.abs(other[np.isfinite(other)]), initial=0))
     steps = [np.abs(np.diff(other, axis=axis)) for axis in range(other.ndim)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from arraystore._chunks.virtual_containers import VirtualContainers
 from arraystore._format.locations import common_directory
 from arraystore._runtime import run
 from arraystore._runtime.engine import Engine, EngineOption, worker_engine
-from arraystore._runtime.progress import callback_of, shows_progress
+from arraystore._runtime.progress import Progress, callback_of, shows_progress
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.storage import Storage
@@ -36,7 +36,6 @@ _BATCH = 64
 """Files that are joined at a time: their references are in memory together."""
 _THREADS = 8
 
-Progress = Callable[[int, int], None]
 _END = object()
 
 

@@ -7,16 +7,14 @@ from contextvars import Context
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 from xarray import conventions
 
+from arraystore._format.types import Array
 from arraystore._session.base import SessionBase
 from arraystore._session.regions.like import read_whole
 from arraystore.errors import InvalidInputError
 from arraystore.xarray.batches import batches
-
-Array = npt.NDArray[Any]
 
 
 def check_coordinates(

@@ -18,11 +18,10 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format.pack import all_sound
-from arraystore._format.types import Int64s
+from arraystore._format.types import Bytes, Int64s
 from arraystore._runtime import run
 from arraystore._runtime.concurrency import bounded
 from arraystore._runtime.values import dataclass
@@ -51,7 +50,6 @@ _REMOTE_WINDOW = 16
 _LOCAL_GAP, _REMOTE_GAP = 4 * KiB, 64 * KiB
 """Bytes that are cheaper to read and drop than to begin another read."""
 
-Bytes = npt.NDArray[np.uint8]
 _NOTHING = np.empty(0, dtype=np.uint8)
 
 

@@ -15,13 +15,10 @@ from typing import Any, NamedTuple
 import google_crc32c
 import numcodecs
 import numpy as np
-import numpy.typing as npt
 import zstandard
 
+from arraystore._format.types import Array, Bytes
 from arraystore._runtime.values import dataclass
-
-Array = npt.NDArray[Any]
-Bytes = npt.NDArray[np.uint8]
 
 _KEPT_LEVEL = 9
 """Highest level of zstd of which a thread keeps the memory: higher ones may take hundreds of megabytes."""

@@ -6,17 +6,14 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._chunks.statistics_log import StatisticsRows
 from arraystore._format.chunk_statistics import VALUE_TYPES, digest_of_encoding, value_kind
 from arraystore._format.node import Node
-from arraystore._format.types import Int64s
+from arraystore._format.types import Array, Int64s
 from arraystore._runtime.values import dataclass
 from arraystore._session.pipeline.emptiness import FillValue
 from arraystore._session.pipeline.shards import ArrayCodec
-
-Array = npt.NDArray[Any]
 
 _ITEMS = 1 << 20
 """Items that are looked at together: they stay in the processor's cache for the passes over them."""

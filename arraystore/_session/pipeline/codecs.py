@@ -10,15 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-from arraystore._format.types import Int64s
+from arraystore._format.types import Array, Bytes, Int64s
 from arraystore._runtime.values import dataclass
 from arraystore._session.pipeline.blocks import Block, Scratch
 from arraystore._session.pipeline.byte_codecs import ByteCodec, UndecodableError, zstd_options
 from arraystore._session.pipeline.threads import share
 from arraystore.storage.protocol import BytesLike
-
-Array = npt.NDArray[Any]
-Bytes = npt.NDArray[np.uint8]
 
 _NOTHING = memoryview(b"")
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.types import Array
 from arraystore._runtime.values import dataclass
-
-Array = npt.NDArray[Any]
 
 _ITEMS = 1 << 22
 """Items of chunks that are gathered at a time."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from arraystore._format.pack import CHECKSUM_BYTES, all_sound, are_sound_pieces
+from arraystore._format.types import Array
 from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.pipeline.blocks import UnsoundBlockError
 from arraystore._session.pipeline.codecs import ChunkCodec
@@ -24,8 +24,6 @@ from arraystore._session.pipeline.lookup import MISSING, Located, Place
 from arraystore._session.pipeline.projection import Projection
 from arraystore._session.pipeline.threads import share, thread_count
 from arraystore.storage.protocol import BytesLike, Storage
-
-Array = npt.NDArray[Any]
 
 _LARGE = 1 << 18
 """Bytes from which a chunk is worth a step of its own."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from arraystore._format.types import Int64s
+from arraystore._format.types import Array, Int64s
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.blocks import Block, for_each_block
@@ -23,8 +23,6 @@ from arraystore._session.pipeline.lookup import OTHER, locate_cells
 from arraystore._session.pipeline.projection import Batch, coordinates
 from arraystore._session.pipeline.writing import SelectionWriter
 from arraystore.errors import ArrayStoreError
-
-Array = npt.NDArray[Any]
 
 _SLAB = 16 << 20
 """Bytes of chunks that are changed in memory at a time."""

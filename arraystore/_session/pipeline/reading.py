@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.types import Array
 from arraystore._runtime import lazy_module
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.blocks import Block, for_each_block
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from arraystore._session.pipeline import shard_reading
 else:
     shard_reading = lazy_module("arraystore._session.pipeline.shard_reading")
-
-Array = npt.NDArray[Any]
 
 
 def read_selection(

@@ -7,12 +7,9 @@ from operator import lt
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from arraystore._format.types import Int64s
+from arraystore._format.types import Array, Int64s
 from arraystore._session.pipeline.projection import GroupBox, Projection, boxes_of_run
-
-Array = npt.NDArray[Any]
 
 _SHORT_RUN = 4
 """Average of chunks in a run below which one indexed assignment of all is faster than one of each run."""

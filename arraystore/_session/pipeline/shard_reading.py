@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from arraystore._chunks.block_cache import BlockCache
 from arraystore._chunks.checksums import read_whole
-from arraystore._format.types import Int64s
+from arraystore._format.types import Array, Int64s
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.axes import select_along
@@ -32,7 +32,6 @@ from arraystore._session.pipeline.scatter import Scatter
 from arraystore._session.pipeline.shards import ShardCodec
 from arraystore._session.pipeline.threads import share, thread_count
 
-Array = npt.NDArray[Any]
 Use = Callable[[Block], None]
 
 _ROOM = 8 << 20

@@ -7,17 +7,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from arraystore._format.types import Int64s
+from arraystore._format.types import Array, Bytes, Int64s
 from arraystore._runtime.values import dataclass
 from arraystore._session.pipeline.byte_codecs import UndecodableError
 from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.emptiness import FillValue
 from arraystore._session.pipeline.threads import share, thread_count
-
-Array = npt.NDArray[Any]
-Bytes = npt.NDArray[np.uint8]
 
 _NONE = (1 << 64) - 1
 """Offset and length of chunks that a shard does not have."""

@@ -13,14 +13,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._chunks.chunk_table import ChunkReference
 from arraystore._format.references import tile_shape
-from arraystore._format.types import Int64s
+from arraystore._format.types import Array, Int64s
 from arraystore._runtime import lazy_module
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.byte_codecs import UndecodableError
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 else:
     chunk_measure = lazy_module("arraystore._session.pipeline.chunk_measure")
 
-Array = npt.NDArray[Any]
 
 _SLAB = 16 << 20
 """Bytes of chunks that are put together in memory at a time."""

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import zarr
 
 from arraystore._changes.read_tracking import note_document
 from arraystore._format.node import NodeKind
+from arraystore._format.types import Array
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.keys import join, node_path
@@ -33,8 +33,6 @@ from arraystore._session.regions.selection import Selected, select
 from arraystore._session.regions.shared import are_copied_singly, share_chunks
 from arraystore._session.store import ArrayStore, StoreSession
 from arraystore.errors import ArrayStoreError, InvalidInputError, NodeNotFoundError
-
-Array = npt.NDArray[Any]
 
 _INLINE = 1 << 18
 """Bytes below which a local region is done before another thread could have begun it."""

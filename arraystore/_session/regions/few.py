@@ -10,16 +10,14 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from arraystore._format.types import Array
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.emptiness import FillValue
 from arraystore._session.pipeline.few_chunks import chunk_items, kept_items, put_chunk
 from arraystore._session.regions.pieces import ChunkPieces
 from arraystore._session.regions.selection import Selected
-
-Array = npt.NDArray[Any]
 
 _MOST, _MOST_BYTES, _MOST_COMPRESSED = 8, 1 << 20, 1 << 18
 """Chunks that are read or written one by one, and bytes of them; one alone is in any case.

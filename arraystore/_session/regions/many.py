@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._format.types import Array
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.pipeline.blocks import Block, UnsoundBlockError, for_each_block
@@ -20,8 +21,6 @@ from arraystore._session.regions.access import Region, RegionSession, open_regio
 from arraystore._session.regions.manifests import Wanted, load_manifests
 from arraystore._session.regions.shared import are_copied_singly, share_chunks
 from arraystore.errors import ArrayStoreError, InvalidInputError
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from arraystore._format.box import MAX_VOLUME, bounding_box
-from arraystore._format.types import Int64s
+from arraystore._format.types import Array, Int64s
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.blocks import Block
@@ -23,8 +22,6 @@ from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.lookup import OTHER, Located, locate_cells
 from arraystore._session.regions.pieces import pieces_of
 from arraystore._session.regions.selection import Selected
-
-Array = npt.NDArray[Any]
 
 _MOST = 64
 """Chunks of a region up to which a copy of each costs less than finding runs of them."""

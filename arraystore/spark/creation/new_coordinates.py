@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from arraystore._format.types import Int64s
+from arraystore._format.types import Array, Int64s
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import cf_time_codec, is_time
 from arraystore.spark.writing.columns import INTEGERS, TIMES
 from arraystore.transforms.number_conversion import convert_numbers
-
-Array = npt.NDArray[Any]
 
 CALENDAR = "proleptic_gregorian"
 _DAY = 86_400_000_000

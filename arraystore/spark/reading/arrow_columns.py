@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from arraystore._format.types import Bools
+from arraystore._format.types import Array, Bools
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import has_fixed_unit
-from arraystore.spark.reading.decoding import Values
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -52,7 +51,7 @@ def spark_type(what: str, dtype: np.dtype[Any]) -> DataType:
     return from_arrow_type(arrow_type(what, dtype))
 
 
-def arrow_array(values: Values, missing: Bools | None, kind: pa.DataType) -> pa.Array:
+def arrow_array(values: Array, missing: Bools | None, kind: pa.DataType) -> pa.Array:
     """Return decoded values as an Arrow array, without a copy where the types allow."""
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         return pa.array(values.view(np.int64), mask=missing).view(kind)

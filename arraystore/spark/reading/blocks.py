@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import zarr
 
-from arraystore._format.types import Int64s
+from arraystore._format.types import Array, Int64s
 from arraystore.spark.codec_pipeline import fused_codec_pipeline
-from arraystore.spark.reading.decoding import Column, Values
+from arraystore.spark.reading.decoding import Column
 from arraystore.spark.reading.frame_plan import FramePlan, FrameVariable
 from arraystore.spark.reading.selection import Boxes, boxes_of
 
@@ -100,7 +100,7 @@ class _Reader:
             last = self._last[variable.column] = own, variable.decoder.decode(self._read_stored(variable, array, own))
         return last[1]
 
-    def _read_stored(self, variable: FrameVariable, array: zarr.Array[Any], own: tuple[tuple[int, int], ...]) -> Values:
+    def _read_stored(self, variable: FrameVariable, array: zarr.Array[Any], own: tuple[tuple[int, int], ...]) -> Array:
         region: list[Any] = []
         for axis, (start, stop) in zip(variable.dims, own, strict=True):
             positions = self._plan.axes[axis].positions[start:stop]

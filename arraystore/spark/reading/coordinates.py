@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from arraystore._format.types import Array
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import has_fixed_unit
-from arraystore.spark.reading.decoding import Column, Decoder, Values, filled
+from arraystore.spark.reading.decoding import Column, Decoder, filled
 from arraystore.spark.reading.selection import Positions, compact
 
 _SHOWN = 5
@@ -30,7 +31,7 @@ class Coordinate:
 
     name: str
     """Name of the dimension."""
-    stored: Values
+    stored: Array
     """Labels as stored in the coordinate array."""
     shown: Decoder
     """Decoder for the column."""
@@ -44,12 +45,12 @@ class Coordinate:
         return self.shown.decode(self.stored[positions])
 
     @cached_property
-    def labels(self) -> Values:
+    def labels(self) -> Array:
         """Labels as in a column, with NaN or not-a-time where one is missing."""
         return filled(*self.shown.decode(self.stored))
 
     @cached_property
-    def instants(self) -> Values | None:
+    def instants(self) -> Array | None:
         """Instants of the labels; None if they are not times."""
         if self.meant.dtype != _INSTANT:
             return None
@@ -104,7 +105,7 @@ class Coordinate:
         places = np.repeat(first, counts) + np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return compact(np.sort(order[places]))
 
-    def _comparable(self, wanted: list[Any]) -> Values:
+    def _comparable(self, wanted: list[Any]) -> Array:
         """Return the labels in the form that wanted labels are compared with: times as microseconds."""
         if self.instants is not None and any(_is_time(one) for one in wanted):
             if not all(_is_time(one) for one in wanted):
@@ -126,7 +127,7 @@ class Coordinate:
             )
         return self.labels
 
-    def _lengths(self, wanted: list[Any]) -> Values:
+    def _lengths(self, wanted: list[Any]) -> Array:
         """Return labels that are lengths of time in microseconds, which such lengths are compared with."""
         if wanted and not has_fixed_unit(self.labels.dtype):
             raise InvalidInputError(
@@ -161,7 +162,7 @@ class Coordinate:
             one = one.encode() if isinstance(one, str) else one
         return one, one
 
-    def _not_there(self, missing: list[Any], labels: Values, first: Any) -> InvalidInputError:
+    def _not_there(self, missing: list[Any], labels: Array, first: Any) -> InvalidInputError:
         shown = ", ".join(map(repr, missing[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
         if not len(labels):
             return InvalidInputError(f"there is no label {shown} along {self.name!r}, which has no positions")
@@ -183,7 +184,7 @@ class Coordinate:
         )
 
 
-def _falls(labels: Values) -> bool:
+def _falls(labels: Array) -> bool:
     return len(labels) > 1 and bool(labels[-1] < labels[0]) and bool(np.all(labels[1:] <= labels[:-1]))
 
 

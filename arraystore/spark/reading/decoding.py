@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import zarr
 
-from arraystore._format.types import Bools
+from arraystore._format.types import Array, Bools
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec, has_fixed_unit, microseconds_from_datetimes
 from arraystore.transforms.decoding import number_of_text
-
-Values = npt.NDArray[Any]
 
 _INSTANT = np.dtype("M8[us]")
 
@@ -26,11 +23,11 @@ _INSTANT = np.dtype("M8[us]")
 class Column(NamedTuple):
     """Decoded values, and the mask of missing ones."""
 
-    values: Values
+    values: Array
     missing: Bools | None
     """None if no value is missing."""
 
-    def map(self, function: Callable[[Values], Values]) -> Column:
+    def map(self, function: Callable[[Array], Array]) -> Column:
         """Return the column with a function of arrays applied to its values and its mask."""
         return Column(function(self.values), None if self.missing is None else function(self.missing))
 
@@ -69,7 +66,7 @@ class Decoder:
         kind = self.view or self.stored
         return kind if kind.kind == "T" else kind.newbyteorder("=")
 
-    def decode(self, stored: Values) -> Column:
+    def decode(self, stored: Array) -> Column:
         """Return decoded values."""
         values = stored if self.view is None else stored.view(self.view.newbyteorder(stored.dtype.byteorder))
         mask = self._missing(values)
@@ -86,7 +83,7 @@ class Decoder:
                 values += self.offset
         return Column(values.astype(self.dtype, copy=False), mask)
 
-    def _instants(self, values: Values, mask: Bools | None) -> Column:
+    def _instants(self, values: Array, mask: Bools | None) -> Column:
         assert self.time_codec is not None
         if mask is not None:
             values = np.where(mask, np.zeros((), values.dtype), values)
@@ -102,7 +99,7 @@ class Decoder:
             numbers, absent = instants, missing
         return Column(numbers.view(_INSTANT), absent)
 
-    def _missing(self, values: Values) -> Bools | None:
+    def _missing(self, values: Array) -> Bools | None:
         mask: Bools | None = None
         for fill in self.fills:
             is_nan = isinstance(fill, float) and math.isnan(fill)
@@ -116,7 +113,7 @@ def _either(first: Bools | None, second: Bools | None) -> Bools | None:
     return first | second
 
 
-def filled(values: Values, mask: Bools | None) -> Values:
+def filled(values: Array, mask: Bools | None) -> Array:
     """Return values with missing ones as NaN or not-a-time.
 
     Integers and truth values become float64 where one is missing, strings become objects with None.

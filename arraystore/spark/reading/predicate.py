@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from arraystore._format.types import Bools
+from arraystore._format.types import Array, Bools
 from arraystore.errors import InvalidInputError
-from arraystore.spark.reading.decoding import Values
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<word>[^\W\d]\w*)|(?P<operator><=|>=|<>|!=|==|=|<|>)"
@@ -39,7 +38,7 @@ class Comparison:
     operator: str
     value: Fraction
 
-    def holds(self, values: Values) -> Bools:
+    def holds(self, values: Array) -> Bools:
         """Tell of which values it holds; integers are compared exactly, floats with the nearest double."""
         if values.dtype.kind == "f":
             with np.errstate(invalid="ignore"):
@@ -51,7 +50,7 @@ class Comparison:
         integers = values.view(np.uint8) if values.dtype.kind == "b" else values
         return np.asarray(_COMPARE[self.operator](integers, whole), dtype=np.bool_)
 
-    def may_hold(self, least: Values, greatest: Values) -> Bools:
+    def may_hold(self, least: Array, greatest: Array) -> Bools:
         """Tell in which intervals there may be a value, NaN aside, of which it holds."""
         if self.operator == "=":
             above = Comparison(self.column, ">=", self.value).holds(greatest)

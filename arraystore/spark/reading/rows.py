@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from arraystore._format.types import Array
 from arraystore.errors import InvalidInputError
 from arraystore.spark.reading.arrow_columns import arrow_array, arrow_type, spark_type
 from arraystore.spark.reading.blocks import Block
-from arraystore.spark.reading.decoding import Column, Values, filled
+from arraystore.spark.reading.decoding import Column, filled
 from arraystore.spark.reading.frame_plan import FramePlan, FrameVariable
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _slabs(shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, int], ...]]:
             yield (*fixed, (start, min(start + step, size)), *rest)
 
 
-def _numbers(column: pa.Array) -> Values:
+def _numbers(column: pa.Array) -> Array:
     """Return the numbers of a column, whatever stands for a null."""
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.uint64())
@@ -161,7 +162,7 @@ class ChunkRows:
         return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(parts))
 
 
-def _pack_values(variable: FrameVariable, values: Values, missing: Any) -> Values:
+def _pack_values(variable: FrameVariable, values: Array, missing: Any) -> Array:
     if variable.decoder.fills and values.dtype.kind in "iub":
         values = values.astype(np.float64)  # in all chunks alike, whether values are missing or not
     if missing is not None and values.dtype.kind in "US":

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import zarr
 
-from arraystore._format.types import Int64s
-from arraystore._runtime.progress import callback_of, shows_progress
+from arraystore._format.types import Int64s, Region
+from arraystore._runtime.progress import Progress, callback_of, shows_progress
 from arraystore._session.arguments import check_writable_session
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
@@ -35,13 +35,12 @@ from arraystore.spark.regions.boxes import (
     region_text,
     unpack_bounds,
 )
-from arraystore.spark.report import Progress, WriteReport
+from arraystore.spark.report import WriteReport
 from arraystore.transforms.values import fitting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Region = tuple[slice, ...]
 Blocks = Literal["chunk"] | int
 
 TASKS_PER_SLOT = 3

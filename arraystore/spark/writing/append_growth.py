@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import zarr
 
-from arraystore._format.types import Bools
+from arraystore._format.types import Array, Bools
 from arraystore._session.append import unique_of, with_unique
 from arraystore._session.append_undo import all_or_none
 from arraystore._session.session import Session
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-Array = npt.NDArray[Any]
 AppendLabels = Sequence[Any] | npt.NDArray[Any] | int
 
 

@@ -8,11 +8,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import zarr
 
-from arraystore._format.types import Int64s
+from arraystore._format.types import Array, Int64s
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import FLOAT_TIMES_US, cf_time_codec, has_fixed_unit, microseconds_from_datetimes
 from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE
@@ -35,7 +34,6 @@ from arraystore.spark.writing.labels import LabelIndex
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-Array = npt.NDArray[Any]
 Tolerance = float | int | timedelta | np.timedelta64
 
 _TEXTS = frozenset({"string", "char", "varchar"})

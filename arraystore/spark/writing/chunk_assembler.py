@@ -12,12 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from arraystore._format.types import Bools, Int64s
+from arraystore._format.types import Array, Bools, Int64s
 from arraystore.spark.writing.chunk_grid import ChunkGrid
-
-Array = npt.NDArray[Any]
 
 _MOST_ROWS = 65_535
 """Rows that are processed at once: each has a mark of 16 bits."""

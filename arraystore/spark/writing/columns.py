@@ -12,11 +12,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from arraystore._format.types import Bools, Int64s
+from arraystore._format.types import Array, Bools, Int64s
 from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import CFTimeCodec, cf_time_codec, has_fixed_unit
 from arraystore.spark.writing.decimals import convert_decimals
@@ -25,7 +24,6 @@ from arraystore.transforms.number_conversion import Converted, convert_numbers
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-Array = npt.NDArray[Any]
 
 INTEGERS = {"byte": "i1", "short": "i2", "integer": "i4", "long": "i8"}
 _NUMBERS = {**INTEGERS, "float": "f4", "double": "f8", "boolean": "?"}

@@ -9,16 +9,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from arraystore._format.types import Int64s
+from arraystore._format.types import Array, Int64s
 from arraystore.errors import InvalidInputError
 from arraystore.spark.writing.chunk_grid import NOWHERE
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

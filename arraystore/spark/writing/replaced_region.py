@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from arraystore._format.types import Bools, Int64s
+from arraystore._format.types import Array, Bools, Int64s
 from arraystore._session.base import SessionBase
 from arraystore._session.change_set_transfer import receive_change_sets
 from arraystore._session.fork import ForkSession
@@ -29,7 +28,6 @@ from arraystore.spark.writing.chunk_grid import ChunkGrid
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Array = npt.NDArray[Any]
 ReplaceWhere = Mapping[str, Any]
 
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from arraystore._runtime.progress import callback_of, shows_progress
+from arraystore._runtime.progress import Progress, callback_of, shows_progress
 from arraystore._session.arguments import check_writable_session
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
 from arraystore.spark.creation.create import create_missing, reserved_values
 from arraystore.spark.creation.new_arrays import CreatedArray, NewArrays, new_arrays
 from arraystore.spark.fork_job import Outcome, merge_outcomes, report_of, run_fork_job
-from arraystore.spark.report import Progress, WriteReport
+from arraystore.spark.report import WriteReport
 from arraystore.spark.writing.append_growth import AppendLabels, FrameLabels, find_growth, grow
 from arraystore.spark.writing.axes import Tolerance
 from arraystore.spark.writing.columns import quoted

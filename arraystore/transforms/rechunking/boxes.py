@@ -10,7 +10,7 @@ from itertools import permutations
 
 import numpy as np
 
-Shape = tuple[int, ...]
+from arraystore._format.types import Shape
 
 _ACCESS_BYTES = 128 << 10
 """Cost of reading or writing one more chunk, in bytes that are copied in the same time."""

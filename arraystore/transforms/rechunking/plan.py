@@ -13,10 +13,10 @@ import math
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
+from arraystore._format.types import Shape
 from arraystore.errors import InvalidInputError
 from arraystore.transforms.rechunking.boxes import (
     CopyCost,
-    Shape,
     best_box,
     clip,
     copy_cost,

@@ -12,7 +12,7 @@ from arraystore._format.types import Int64s
 from arraystore._repository.arguments import check_repository
 from arraystore._repository.repository import Repository
 from arraystore._runtime import run as run_async
-from arraystore._runtime.progress import callback_of, shows_progress
+from arraystore._runtime.progress import Progress, callback_of, shows_progress
 from arraystore._session.session import Session
 from arraystore.errors import ConflictError, InvalidInputError, RebaseFailedError, RefNotFoundError
 from arraystore.transforms.arrays import ArrayShape, check_result, describe_array, open_array
@@ -36,7 +36,6 @@ from arraystore.transforms.rechunking.work_branch import (
     save_progress,
     start,
 )
-from arraystore.transforms.report import Progress
 
 _BATCH_BYTES = 16 << 30
 """Bytes that are copied between commits of the work branch, if that is enough for all slots to be busy."""
