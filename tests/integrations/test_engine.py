@@ -36,6 +36,7 @@ from arraystore.xarray import ArrayStoreBackendEntrypoint as Engine
 from arraystore.xarray import to_arraystore
 from arraystore.xarray.urls import is_repository_url, plain_url
 from tests.integrations.datasets import ENCODING, lazy, weather
+from tests.packs import delete_packs, pack_keys
 from tests.session.conftest import FarMemory
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Zarr V3 specification.*")
@@ -290,9 +291,7 @@ def test_a_coordinate_that_is_damaged_is_the_only_one_that_fails() -> None:
     repo = many_coordinates(storage)
     session = repo.readonly_session("main")
     dataset = xr.open_dataset(session, engine=Engine, create_default_indexes=False, cache=False)
-    packs = [key for key in storage._objects if key.startswith("chunks/")]  # type: ignore[attr-defined]
-    assert packs
-    del storage._objects[packs[0]]  # type: ignore[attr-defined]
+    delete_packs(storage, pack_keys(storage)[:1])
     outcomes = []
     for name in dataset.coords:
         try:

@@ -31,6 +31,7 @@ from arraystore._session.pipeline.pipeline import ArrayStoreCodecPipeline
 from arraystore.storage import local_filesystem_storage
 from arraystore.storage.protocol import Storage
 from arraystore.storage.wrapper import WrapperStorage
+from tests.packs import damage_pack, delete_packs, packs
 from tests.session.conftest import FarMemory
 
 try:
@@ -387,10 +388,7 @@ def test_a_damaged_chunk_is_named_and_none_of_its_bytes_is_returned(compressors:
     session = repo.writable_session("main")
     make_array(session, compressors)[...] = np.arange(600).reshape(20, 30)
     session.commit("data")
-    (pack,) = [key for key in storage._objects if key.startswith("chunks/")]
-    data = bytearray(storage._objects[pack])
-    data[len(data) // 2] ^= 1
-    storage._objects[pack] = bytes(data)
+    damage_pack(storage)
     array = zarr.open_array(Repository.open(storage).readonly_session("main").store, path="a", mode="r")
     with pytest.raises(ChunkDamagedError, match="'/a'"):
         array[...]
@@ -402,8 +400,7 @@ def test_a_missing_pack_is_the_error_of_the_general_path() -> None:
     session = repo.writable_session("main")
     make_array(session, None)[...] = 1
     session.commit("data")
-    for key in [key for key in storage._objects if key.startswith("chunks/")]:
-        del storage._objects[key]
+    delete_packs(storage)
     array = zarr.open_array(Repository.open(storage).readonly_session("main").store, path="a", mode="r")
     ours = outcome(lambda: array[...])
     with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.BatchedCodecPipeline"}):
@@ -428,8 +425,7 @@ def test_chunks_overwritten_again_and_again_take_the_room_of_one_write() -> None
         array[...] = number
         array[3, 5:40] = number + 1
     session.commit("data")
-    packs = [len(data) for key, data in storage._objects.items() if key.startswith("chunks/")]
-    assert sum(packs) <= 2 * 64 * 64 * 4
+    assert sum(pack.size for pack in packs(storage)) <= 2 * 64 * 64 * 4
 
 
 def test_a_selection_of_many_packs_far_away_is_read_in_few_requests() -> None:

@@ -15,6 +15,7 @@ from arraystore import ChunkDamagedError, CountingStorage, Repository, Repositor
 from arraystore._session.pipeline.byte_codecs import KINDS, UndecodableError, byte_codec
 from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.regions import access
+from tests.packs import damage_pack
 from tests.session.conftest import FarMemory
 from tests.session.test_codec_pipeline import BATCHED_PIPELINE, SELECTIONS, Refusing, zarr_numcodecs
 
@@ -157,20 +158,13 @@ def test_a_part_of_a_large_shard_takes_its_index_once_and_the_ranges_that_are_wa
     assert storage.counts.bytes_read < 512 * 512 * 4 // 2
 
 
-def damage(storage: Any, at: float) -> None:
-    (pack,) = [key for key in storage._objects if key.startswith("chunks/")]
-    data = bytearray(storage._objects[pack])
-    data[int(at * len(data))] ^= 1
-    storage._objects[pack] = bytes(data)
-
-
 @pytest.mark.parametrize("at", [0.1, 0.5, 0.95, 0.99])
 def test_a_damaged_shard_is_named_when_it_is_read_whole(at: float) -> None:
     storage = in_memory_storage()
     session = session_in(storage)
     make(session, shards=(20, 35), compressors=None)[...] = np.arange(600).reshape(20, 30)
     session.commit("data")
-    damage(storage, at)
+    damage_pack(storage, at)
     with pytest.raises(ChunkDamagedError, match="'/a'"):
         Repository.open(storage).readonly_session("main").read("a")
 
@@ -180,7 +174,7 @@ def test_a_damaged_index_of_a_shard_of_which_a_part_is_read_is_the_error_of_zarr
     session = session_in(storage)
     make(session, shape=(512, 512), chunks=(32, 32), shards=(512, 512), compressors=None)[...] = 1
     session.commit("data")
-    damage(storage, 1 - 2000 / (512 * 512 * 4))
+    damage_pack(storage, 1 - 2000 / (512 * 512 * 4))
     with pytest.raises(ValueError, match="checksum"):
         Repository.open(storage).readonly_session("main").read("a", (0, 0))
 

@@ -13,6 +13,7 @@ from arraystore import CountingStorage, Repository, RepositoryConfig, Session, i
 from arraystore._chunks.block_cache import OVERHEAD
 from arraystore._session.regions import ahead
 from arraystore._session.regions.ahead import Scan
+from tests.packs import delete_packs, pack_keys
 from tests.session.conftest import FarMemory
 
 STEPS, SIDE = 20, 8
@@ -129,9 +130,7 @@ def test_nothing_is_read_ahead_of_shards_of_which_parts_are_wanted() -> None:
 def test_a_chunk_that_is_missing_is_an_error_of_who_reads_it() -> None:
     storage = FarMemory()
     session = steps(storage)
-    keys = [key for key in storage._objects if key.startswith("chunks/")]
-    for key in keys[6:]:
-        del storage._objects[key]
+    delete_packs(storage, pack_keys(storage)[6:])
     outcomes = []
     for step in range(STEPS):
         try:

@@ -28,6 +28,7 @@ from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.lookup import Located, Place
 from arraystore._session.regions import access, many
 from arraystore.errors import SelectionError
+from tests.packs import damage_pack
 from tests.session.conftest import FarMemory
 from tests.session.test_codec_pipeline import TINY, assert_same, layouts, outcome, values, zarr_numcodecs
 from tests.session.test_regions import basic, refuse
@@ -139,10 +140,7 @@ def test_one_array_that_only_zarr_can_read_is_read_by_zarr_alone(monkeypatch: py
 def test_a_damaged_chunk_among_many_arrays_is_named() -> None:
     storage = in_memory_storage()
     daily(storage, 3, 1)
-    (pack,) = [key for key in storage._objects if key.startswith("chunks/")]
-    data = bytearray(storage._objects[pack])
-    data[len(data) // 2] ^= 1
-    storage._objects[pack] = bytes(data)
+    damage_pack(storage)
     session = Repository.open(storage).readonly_session("main")
     with pytest.raises(ChunkDamagedError, match="'/v1'"):
         session.read_many([(f"v{n}", ...) for n in range(3)])

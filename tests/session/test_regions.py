@@ -32,6 +32,7 @@ from arraystore._session.pipeline import large_chunks, pipeline
 from arraystore._session.regions import access, few
 from arraystore.errors import SelectionError
 from tests.commit.support import keys
+from tests.packs import damage_pack
 from tests.session.conftest import FarMemory
 from tests.session.test_codec_pipeline import TINY, assert_same, layouts, make_array, outcome, selections, values
 
@@ -209,10 +210,7 @@ def test_a_damaged_chunk_of_a_region_is_named(compressors: Any) -> None:
     session = repo.writable_session("main")
     make_array(session, compressors)[...] = np.arange(600).reshape(20, 30)
     session.commit("data")
-    (pack,) = [key for key in storage._objects if key.startswith("chunks/")]
-    data = bytearray(storage._objects[pack])
-    data[len(data) // 2] ^= 1
-    storage._objects[pack] = bytes(data)
+    damage_pack(storage)
     reader, writer = Repository.open(storage).readonly_session("main"), repo.writable_session("main")
     with pytest.raises(ChunkDamagedError, match="'/a'"):
         reader.read("a")

@@ -17,6 +17,7 @@ from arraystore.errors import InvalidInputError, ObjectNotFoundError
 from arraystore.storage import CachedStorage, CountingStorage, Storage
 from arraystore.storage.disk_cache import DiskCache
 from tests.commit.support import DistantStorage
+from tests.packs import delete_packs, pack_keys
 from tests.storage import cache_workers
 from tests.storage.workers import call_in_processes
 
@@ -126,8 +127,7 @@ def test_chunks_that_came_damaged_are_not_kept(tmp_path: Path) -> None:
     remote = filled()
     read(CachedStorage(remote, tmp_path))
     cache = DiskCache(tmp_path, 1 << 30)
-    keys = [key for key in remote.inner._objects if key.startswith("chunks/")]  # type: ignore[attr-defined]
-    names = {cache._place(name).name: name for name in (f"{remote.location}\n{key}" for key in keys)}
+    names = {cache._place(name).name: name for name in (f"{remote.location}\n{key}" for key in pack_keys(remote.inner))}
     for entry in files(tmp_path):  # as if they had been damaged on their way: the checksum of the entry is right
         first, last = map(int, entry.name.split("-", 1))
         if entry.parent.name in names:
@@ -223,8 +223,7 @@ def test_a_directory_that_cannot_be_written_costs_nothing_but_the_cache(
 def test_verification_sees_what_is_really_there(tmp_path: Path) -> None:
     remote = filled()
     repository = read(CachedStorage(remote, tmp_path))
-    for key in [key for key in remote.inner._objects if key.startswith("chunks/")]:  # type: ignore[attr-defined]
-        del remote.inner._objects[key]  # type: ignore[attr-defined]
+    delete_packs(remote.inner)
     read(CachedStorage(remote, tmp_path))
     assert not repository.verify().ok
 
