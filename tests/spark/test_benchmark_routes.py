@@ -56,5 +56,14 @@ def test_regions_are_written_by_tasks(spark: SparkSession, side: Side, tmp_path:
         load.write_once(side.system, write)
 
 
-def test_a_job_of_tasks_that_do_nothing_runs(spark: SparkSession) -> None:
-    assert seconds_of_nothing(spark, 2) > 0
+def test_nothing_is_done_by_as_many_tasks_as_are_asked_for(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    context.setJobGroup("nothing", "tasks that do nothing")
+    try:
+        seconds_of_nothing(spark, 3)
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup("nothing")]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    assert [(stage.numTasks, stage.numCompletedTasks) for stage in stages if stage] == [(3, 3)]
