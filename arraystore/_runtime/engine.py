@@ -15,7 +15,18 @@ from arraystore._runtime import run
 from arraystore._runtime.plain_values import pack
 from arraystore.errors import FormatError, InvalidInputError
 
-__all__ = ["Engine", "EngineOption", "Work", "caller_engine", "expect", "perform", "unexpected", "worker_engine"]
+__all__ = [
+    "Engine",
+    "EngineOption",
+    "Work",
+    "caller_engine",
+    "expect",
+    "perform",
+    "spark_engine",
+    "unexpected",
+    "unknown_engine",
+    "worker_engine",
+]
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[T], Awaitable[Any]]
@@ -59,13 +70,23 @@ def worker_engine(engine: EngineOption) -> Engine | None:
     if engine == _THREADS:
         return None
     if engine == _SPARK:
-        made: Engine = import_module("arraystore.spark.spark_engine").engine()
+        made: Engine = spark_engine()
         return made
     if not isinstance(engine, Engine):
-        raise InvalidInputError(
-            f"engine={engine!r} must be 'threads', 'spark', or an engine (arraystore.spark.engine(session))"
-        )
+        raise unknown_engine(engine)
     return engine
+
+
+def spark_engine() -> Any:
+    """Return the engine of the active Spark session: the name of a plug-in above, and the only import that goes up."""
+    return import_module("arraystore.spark.spark_engine").engine()
+
+
+def unknown_engine(engine: object) -> InvalidInputError:
+    """Return the error of an argument that is neither an engine nor the name of one."""
+    return InvalidInputError(
+        f"engine={engine!r} must be 'threads', 'spark', or an engine (arraystore.spark.engine(session))"
+    )
 
 
 @lru_cache(maxsize=2)

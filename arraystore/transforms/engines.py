@@ -10,10 +10,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from arraystore._runtime.engine import Engine, expect
+from arraystore._runtime.engine import Engine, expect, spark_engine, unknown_engine
 from arraystore._session.fork import ForkSession
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
@@ -76,12 +75,10 @@ def transform_engine(engine: EngineOption) -> TransformEngine:
     if engine == "threads":
         return ThreadsEngine()
     if engine == "spark":
-        made: TransformEngine = import_module("arraystore.spark.spark_engine").engine()
+        made: TransformEngine = spark_engine()
         return made
     if not isinstance(engine, TransformEngine):
-        raise InvalidInputError(
-            f"engine={engine!r} must be 'threads', 'spark', or an engine (arraystore.spark.engine(session))"
-        )
+        raise unknown_engine(engine)
     return engine
 
 
