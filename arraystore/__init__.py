@@ -78,7 +78,7 @@ if not TYPE_CHECKING:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from arraystore._runtime import lazy_names
 
-        return lazy_names(__name__, _NAMES)(name)
+        return lazy_names(__name__, _NAMES)[0](name)
 
     def __dir__() -> list[str]:
         return sorted({*__all__, *_MODULES, "__version__"})

@@ -194,7 +194,7 @@ def test_a_lazy_module_without_a_name_is_an_attribute_error() -> None:
 
 def test_a_lazy_name_that_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"'arraystore\.storage' has no attribute 'nonsense'"):
-        lazy_names("arraystore.storage", {"arraystore.storage.memory": "MemoryStorage"})("nonsense")
+        lazy_names("arraystore.storage", {"arraystore.storage.memory": "MemoryStorage"})[0]("nonsense")
 
 
 def test_modules_that_users_import_are_attributes_of_the_package() -> None:

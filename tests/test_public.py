@@ -75,6 +75,12 @@ def test_dir_shows_public_names_and_nothing_else() -> None:
     assert set(dir(arraystore)) == {*arraystore.__all__, *MODULES, "__version__"}
 
 
+@pytest.mark.parametrize("name", sorted(MODULES - {"compat"}))
+def test_dir_of_a_module_shows_its_public_names_before_they_are_used(name: str) -> None:
+    program = f"import arraystore.{name} as module; print({{*module.__all__}} - {{*dir(module)}})"
+    assert python(program) == "set()"
+
+
 def test_what_is_not_public_begins_with_an_underscore() -> None:
     names = {path.stem for path in Path(arraystore.__file__).parent.iterdir() if path.suffix == ".py" or path.is_dir()}
     assert {name for name in names if not name.startswith("_")} == MODULES | {"cli"}

@@ -113,8 +113,8 @@ def lazy_module(name: str) -> Any:
     return _LazyModule(name)
 
 
-def lazy_names(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a module whose names, in strings by the modules that define them, are lazy."""
+def lazy_names(module: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a module of lazy names, given in strings by their defining modules."""
     home_of = {name: home for home, names in homes.items() for name in names.split()}
 
     def find(name: str) -> Any:
@@ -124,4 +124,4 @@ def lazy_names(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         setattr(import_module(module), name, value)
         return value
 
-    return find
+    return find, lambda: sorted(home_of)

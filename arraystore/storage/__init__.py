@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from arraystore._runtime import lazy_names
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy_names(
+    __getattr__, __dir__ = lazy_names(
         __name__,
         {
             "arraystore.storage.cache_usage": "CacheUsage",

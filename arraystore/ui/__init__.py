@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from arraystore._runtime import lazy_names
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy_names(
+    __getattr__, __dir__ = lazy_names(
         __name__,
         {
             "arraystore.ui.conflict_link": "conflict_link",

@@ -8,7 +8,7 @@ from arraystore._runtime.extras import check_extra
 check_extra(__name__, "xarray", "xarray")
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy_names(
+    __getattr__, __dir__ = lazy_names(
         __name__,
         {
             "arraystore.xarray.entrypoint": "ArrayStoreBackendEntrypoint",

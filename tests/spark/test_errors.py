@@ -296,8 +296,8 @@ def test_importing_the_package_imports_neither_pyspark_nor_pyarrow():
 def test_public_names_are_functions_and_classes_whatever_was_imported_before():
     """A function that has the name of its module is not hidden by it."""
     code = (
-        "import importlib, types, arraystore.spark as s\n"
-        "for where in set(s._WHERE.values()): importlib.import_module('arraystore.spark.' + where)\n"
+        "import importlib, pkgutil, types, arraystore.spark as s\n"
+        "for each in pkgutil.walk_packages(s.__path__, 'arraystore.spark.'): importlib.import_module(each.name)\n"
         "from arraystore.spark import chunk_regions, write_regions\n"
         "print([name for name in s.__all__ if isinstance(getattr(s, name), types.ModuleType)], write_regions.__name__)"
     )
@@ -306,6 +306,7 @@ def test_public_names_are_functions_and_classes_whatever_was_imported_before():
 
 def test_every_public_name_is_there_and_is_declared_for_type_checkers():
     import ast
+    import importlib
     import inspect
 
     import arraystore.spark as package
@@ -313,13 +314,14 @@ def test_every_public_name_is_there_and_is_declared_for_type_checkers():
     tree = ast.parse(inspect.getsource(package))
     (checking,) = [node for node in tree.body if isinstance(node, ast.If)]
     declared = {
-        alias.name: str(node.module).removeprefix("arraystore.spark.")
-        for node in checking.body
+        alias.name: str(node.module)
+        for node in checking.orelse
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert declared == package._WHERE
     assert sorted(package.__all__) == sorted(declared)
+    for name, module in declared.items():
+        assert getattr(package, name) is getattr(importlib.import_module(module), name)
     assert len(set(package.__all__)) == len(package.__all__)
     assert [name for name in package.__all__ if inspect.ismodule(getattr(package, name))] == []
     assert set(package.__all__) <= set(dir(package))
