@@ -14,13 +14,13 @@ if not TYPE_CHECKING:
         __name__,
         {
             "arraystore.ui.conflict_link": "conflict_link",
-            "arraystore.ui.export": "export_report",
+            "arraystore.ui.export": "ExportedReport export_report",
             "arraystore.ui.server.run": "serve",
         },
     )
 else:  # the reference pages take what stands under a plain TYPE_CHECKING for no part of the module
     from arraystore.ui.conflict_link import conflict_link
-    from arraystore.ui.export import export_report
+    from arraystore.ui.export import ExportedReport, export_report
     from arraystore.ui.server.run import serve
 
-__all__ = ["conflict_link", "export_report", "serve"]
+__all__ = ["ExportedReport", "conflict_link", "export_report", "serve"]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from arraystore import __version__
 from arraystore._repository.repository import Repository
@@ -20,7 +20,7 @@ from arraystore.ui.bundle import bundled_page, json_in_markup
 from arraystore.ui.opening import open_to_look
 from arraystore.ui.server.answers import answer
 
-__all__ = ["export_report"]
+__all__ = ["ExportedReport", "export_report"]
 
 _COMMITS = 2_000
 _COMPARED = 20
@@ -32,9 +32,18 @@ _SLICES = 24
 _ARRAYS = 200
 
 
+class ExportedReport(NamedTuple):
+    """Result of `export_report`."""
+
+    size: int
+    """Size of the file in bytes."""
+    complete: bool
+    """Whether everything had room."""
+
+
 @dataclass(eq=False)
 class _Report:
-    """Views of a report, up to a number of bytes."""
+    """Views of a report, of so many bytes at most."""
 
     repository: Repository
     room: int
@@ -69,7 +78,7 @@ def export_report(
     branch: str = "main",
     max_bytes: int = 32 << 20,
     authorize: Sequence[str] = (),
-) -> tuple[int, bool]:
+) -> ExportedReport:
     """Write the page into one file that needs no server and sends no request.
 
     It holds the history, and of the newest snapshot of a branch all arrays with their chunk maps and some slices of
@@ -90,8 +99,8 @@ def export_report(
 
     Returns
     -------
-    tuple of int and bool
-        Size of the file in bytes, and whether everything had room.
+    ExportedReport
+        Size of the file, and whether everything had room.
 
     Raises
     ------
@@ -117,7 +126,7 @@ def export_report(
     )
     data = text.encode(errors="replace")
     _replace(file, data)
-    return len(data), not report.full
+    return ExportedReport(len(data), complete=not report.full)
 
 
 def _replace(path: Path, data: bytes) -> None:
