@@ -10,10 +10,10 @@ check_extra(__name__, "dask", "dask")
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
-        {"arraystore.dask.loading": "load_dask", "arraystore.dask.storing": "check_scheduler store_dask"},
+        {"arraystore.dask.loading": "load_dask", "arraystore.dask.storing": "store_dask"},
     )
 else:
     from arraystore.dask.loading import load_dask
-    from arraystore.dask.storing import check_scheduler, store_dask
+    from arraystore.dask.storing import store_dask
 
-__all__ = ["check_scheduler", "load_dask", "store_dask"]
+__all__ = ["load_dask", "store_dask"]
