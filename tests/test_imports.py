@@ -32,8 +32,8 @@ _changes.append_mode _changes.change_set _changes.node_changes _changes.read_tra
 _chunks.block_cache _chunks.cache_budget _chunks.cache_usage _chunks.cells _chunks.checksums _chunks.chunk_table
 _chunks.manifest_cache _chunks.pack_writer _chunks.packed_run _chunks.reader _chunks.single_flight _chunks.spare_buffers
 _chunks.virtual_checksums _chunks.virtual_chunk_container _chunks.virtual_containers
-_commit.batch _commit.group_commit _commit.note _commit.prepare _commit.prepared _commit.rebase_request
-_commit.rebase_step _commit.request
+_commit.batch _commit.fencing _commit.group_commit _commit.note _commit.prepare _commit.prepared
+_commit.rebase_request _commit.rebase_step _commit.request
 _context.config _context.context _environment
 _forks.ledger _forks.merged
 _format.box _format.columns _format.derivation _format.digest _format.envelope _format.ids _format.layer

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from arraystore._commit.rebase_step import Conflicts, Invalid, Passage, admission_error, step
+from arraystore._commit.fencing import admission_error
+from arraystore._commit.rebase_step import Conflicts, Invalid, Passage, step
 from arraystore._commit.request import Committed, Obstacle, Request
 from arraystore._format.ids import SnapshotId, id_to_text
 from arraystore._format.lifecycle import Reset

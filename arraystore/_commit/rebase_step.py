@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from arraystore._commit.fencing import admission_error
 from arraystore._commit.prepared import Prepared
 from arraystore._format.ids import NodeId, SnapshotId, id_to_text
 from arraystore._format.lifecycle import Deleted, Reset
@@ -26,10 +27,10 @@ from arraystore._format.transaction import NodeChange
 from arraystore._log.footprint import Footprint, footprint_of
 from arraystore._log.loading import Passed, Step
 from arraystore._log.state import SnapshotState
-from arraystore._log.status import branch_deleted_error, check_open
+from arraystore._log.status import branch_deleted_error
 from arraystore._runtime import lazy_module
 from arraystore._runtime.values import dataclass
-from arraystore.errors import ArrayStoreError, ConflictError, SessionExpiredError
+from arraystore.errors import ArrayStoreError, ConflictError
 
 if TYPE_CHECKING:
     from arraystore._changes.read_set import ReadSet
@@ -153,23 +154,6 @@ def replaced_history_error(base: SnapshotState, tip: SnapshotState) -> ArrayStor
     )
     error.args = (text,)
     return error
-
-
-def admission_error(prepared: Prepared, state: SnapshotState) -> ArrayStoreError | None:
-    """Return why a branch does not take a transaction, whatever it changes; None if it does.
-
-    An id is compared with a watermark that was made of an id: no two clocks are compared.
-    """
-    closed = check_open(state)
-    if closed is not None:
-        return closed
-    if prepared.oldest is not None and prepared.oldest < state.life.fence:
-        return SessionExpiredError(
-            f"garbage was collected on branch {state.branch!r} up to {id_to_text(state.life.fence)}, and this session "
-            f"wrote {id_to_text(prepared.oldest)} before that: it may be deleted already. Nothing was committed. Open "
-            "a new session and write the changes again; nothing that was committed is lost."
-        )
-    return None
 
 
 def rebase_over(

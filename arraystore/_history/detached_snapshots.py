@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from arraystore._commit.fencing import admission_error
 from arraystore._commit.prepare import upload
 from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_request import check_recorded
-from arraystore._commit.rebase_step import admission_error
 from arraystore._context.context import Context
 from arraystore._format.envelope import bind_object
 from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from arraystore._commit import intent_queue, intent_tracking, prepare, rebase_step
+from arraystore._commit import fencing, intent_queue, intent_tracking, prepare, rebase_step
 from arraystore._commit.prepare import upload
 from arraystore._commit.prepared import Prepared
 from arraystore._commit.rebase_step import step
@@ -219,7 +219,7 @@ MUTATIONS = (
     Mutation(
         "watermark is ignored",
         "commits are taken whatever they bring in, however old that is",
-        lambda: everywhere(rebase_step.admission_error, _if_open),
+        lambda: everywhere(fencing.admission_error, _if_open),
         _WHERE,
         runs=(("lifecycle", 4), ("lifecycle", 6)),
         breaks="history",
