@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from arraystore._history.diff import Diff
     from arraystore._session import plots, rearrange, views
     from arraystore._session.rearrange import ChunkFunction
-    from arraystore._session.regions import access, many
+    from arraystore._session.regions import access, many_arrays
 else:
     diff = lazy_module("arraystore._history.diff")
     missing_objects = lazy_module("arraystore._history.missing_objects")
@@ -53,7 +53,7 @@ else:
     read_set = lazy_module("arraystore._changes.read_set")
     uncommitted = lazy_module("arraystore._forks.uncommitted")
     access = lazy_module("arraystore._session.regions.access")
-    many = lazy_module("arraystore._session.regions.many")
+    many_arrays = lazy_module("arraystore._session.regions.many_arrays")
     plots = lazy_module("arraystore._session.plots")
     rearrange = lazy_module("arraystore._session.rearrange")
     views = lazy_module("arraystore._session.views")
@@ -363,11 +363,11 @@ class SessionBase:
         SelectionError
             If a selection is not valid.
         """
-        return many.read_many(self, requests)
+        return many_arrays.read_many(self, requests)
 
     async def read_many_async(self, requests: Iterable[tuple[str, Any]]) -> list[Any]:
         """Asynchronous twin of `read_many`."""
-        return await many.read_many_async(self, requests)
+        return await many_arrays.read_many_async(self, requests)
 
     def write(self, path: str, selection: Any, data: npt.ArrayLike) -> None:
         """Write a region of an array, as an assignment to `zarr.Array` does, in a fraction of the time.

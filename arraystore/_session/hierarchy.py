@@ -67,7 +67,7 @@ class ArrayHandle:
     layout: Any = None
     """The decoded metadata, of `regions`; None until a region is read or written."""
     scan: Any = None
-    """The regions that were read last, of `regions.ahead`; None until one is read."""
+    """The regions that were read last, of `regions.read_ahead`; None until one is read."""
 
     def __post_init__(self) -> None:
         self.grid = () if self.info is None else self.info.grid

@@ -11,8 +11,8 @@ import numpy as np
 
 from arraystore._session.base import SessionBase
 from arraystore._session.regions.access import open_array
-from arraystore._session.regions.general import zarr_array
 from arraystore._session.regions.layout import layout_of
+from arraystore._session.regions.zarr_regions import zarr_array
 
 if TYPE_CHECKING:
     from dask.array.core import Array as DaskArray

@@ -21,7 +21,7 @@ from arraystore._format.zarr_metadata import array_info
 from arraystore._session.base import SessionBase
 from arraystore._session.dask_targets import has_processes
 from arraystore._session.fork import ForkSession
-from arraystore._session.regions.like import config_of, write_like
+from arraystore._session.regions.opened_arrays import config_of, write_like
 from arraystore._session.session import Session
 from arraystore.distributed import extract_session, merge_sessions
 from arraystore.errors import InvalidInputError, MergeConflictError, SessionStateError

@@ -10,7 +10,7 @@ import numpy as np
 from xarray.backends.common import ArrayWriter
 
 from arraystore._session.fork import ForkSession
-from arraystore._session.regions.like import read_whole, write_like
+from arraystore._session.regions.opened_arrays import read_whole, write_like
 from arraystore._session.session import Session
 from arraystore.errors import SessionStateError
 from arraystore.xarray.batches import batches

@@ -12,7 +12,7 @@ from xarray import conventions
 
 from arraystore._format.types import Array
 from arraystore._session.base import SessionBase
-from arraystore._session.regions.like import read_whole
+from arraystore._session.regions.opened_arrays import read_whole
 from arraystore.errors import InvalidInputError
 from arraystore.xarray.batches import batches
 

@@ -16,8 +16,8 @@ from arraystore._session.base import SessionBase
 from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.shards import ShardCodec
 from arraystore._session.regions.access import open_array
-from arraystore._session.regions.general import zarr_array
 from arraystore._session.regions.layout import ArrayLayout, layout_of
+from arraystore._session.regions.zarr_regions import zarr_array
 from arraystore.errors import SelectionError
 from arraystore.xarray.batches import batches
 

@@ -29,8 +29,8 @@ from arraystore._session.base import SessionBase
 from arraystore._session.keys import join
 from arraystore._session.listing import members
 from arraystore._session.regions.access import open_array
-from arraystore._session.regions.general import zarr_array
 from arraystore._session.regions.layout import layout_of
+from arraystore._session.regions.zarr_regions import zarr_array
 from arraystore._session.store import ArrayStore
 from arraystore.errors import InvalidInputError
 from arraystore.storage import Storage

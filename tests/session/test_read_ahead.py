@@ -11,8 +11,8 @@ import zarr
 
 from arraystore import CountingStorage, Repository, RepositoryConfig, Session, in_memory_storage
 from arraystore._chunks.block_cache import OVERHEAD
-from arraystore._session.regions import ahead
-from arraystore._session.regions.ahead import Scan
+from arraystore._session.regions import read_ahead
+from arraystore._session.regions.read_ahead import Scan
 from tests.packs import delete_packs, pack_keys
 from tests.session.conftest import FarMemory
 
@@ -29,7 +29,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             thread.start()
             thread.join()
 
-    monkeypatch.setattr(ahead, "_threads", Now)
+    monkeypatch.setattr(read_ahead, "_threads", Now)
 
 
 def steps(storage: Any, **options: Any) -> Session:

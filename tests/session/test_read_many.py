@@ -26,7 +26,7 @@ from arraystore import (
 from arraystore._session.pipeline import blocks
 from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.lookup import Located, Place
-from arraystore._session.regions import access, many
+from arraystore._session.regions import access, many_arrays
 from arraystore.errors import SelectionError
 from tests.packs import damage_pack
 from tests.session.conftest import FarMemory
@@ -74,7 +74,7 @@ def test_regions_of_any_arrays_are_those_that_are_read_alone(
     paths = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=5))
     requests = [(path, data.draw(basic(several[int(path[1:])]["shape"]))) for path in paths]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(many, "are_copied_singly", lambda *_: singly)
+        patch.setattr(many_arrays, "are_copied_singly", lambda *_: singly)
         together = session.read_many(requests)
     for found, (path, selection) in zip(together, requests, strict=True):
         assert_same(found, alone.read(path, selection))
@@ -179,7 +179,7 @@ def test_places_are_joined_by_what_they_are() -> None:
             (-1, []),
         ]
     ]
-    all_of_them = many.joined(parts)
+    all_of_them = many_arrays.joined(parts)
     assert all_of_them.place.tolist() == [1, 1, 2, 3, 4, -1]
     assert [place.extent for place in all_of_them.places] == [5, 9, 0, 0, 0]
 

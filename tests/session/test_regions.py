@@ -29,7 +29,7 @@ from arraystore import (
     local_filesystem_storage,
 )
 from arraystore._session.pipeline import large_chunks, pipeline
-from arraystore._session.regions import access, few
+from arraystore._session.regions import access, few_chunks
 from arraystore.errors import SelectionError
 from tests.commit.support import keys
 from tests.packs import damage_pack
@@ -320,7 +320,7 @@ def test_few_chunks_are_read_one_by_one_where_requests_cost_nothing(
     region = access.open_region(session, "a", selection)
     assert region.selected is not None
     assert region.codec is not None
-    assert few.are_few(region.hierarchy, region.selected, region.codec) is expected
+    assert few_chunks.are_few(region.hierarchy, region.selected, region.codec) is expected
 
 
 def test_a_region_is_seen_through_zarr_and_after_the_array_has_grown(arrays: Session) -> None:

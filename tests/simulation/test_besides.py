@@ -13,7 +13,6 @@ import pytest
 
 from tests.simulation.actors.documents import UNIQUE_DIMENSION, coordinate_document
 from tests.simulation.checker import Violation, check
-from tests.simulation.noting import Actor, Play, array
 from tests.simulation.observations import (
     Append,
     Committed,
@@ -24,6 +23,7 @@ from tests.simulation.observations import (
     Transaction,
     Transplant,
 )
+from tests.simulation.play import Actor, Play, array
 
 
 def _flushed(play: Play, actor: Actor) -> str:

@@ -32,7 +32,6 @@ from tests.simulation.forging import (
     record_key,
     tip_of,
 )
-from tests.simulation.noting import DETECTOR, GROUP, Actor, Play, array
 from tests.simulation.observations import (
     Ancestry,
     Append,
@@ -50,6 +49,7 @@ from tests.simulation.observations import (
     ValueRead,
     WriteChunk,
 )
+from tests.simulation.play import DETECTOR, GROUP, Actor, Play, array
 
 BASIC = Solver("basic")
 THEIRS = Solver("basic", on_chunk_conflict="theirs")

@@ -8,8 +8,8 @@ import pytest
 
 from tests.simulation.checker import check
 from tests.simulation.checker.sources import Sources
-from tests.simulation.noting import Play, array
 from tests.simulation.observations import SourceLost, SourceVersion, ValueRead
+from tests.simulation.play import Play, array
 from tests.simulation.runs.run import simulate
 
 URL = "sources://simulated/x"

@@ -23,14 +23,14 @@ from arraystore._session.pipeline.projection import Projection
 from arraystore._session.pipeline.reading import read_selection
 from arraystore._session.pipeline.shards import ArrayCodec
 from arraystore._session.pipeline.writing import SelectionWriter
-from arraystore._session.regions.ahead import read_ahead
-from arraystore._session.regions.few import are_few, read_few, write_few
-from arraystore._session.regions.general import read_generally, write_generally
+from arraystore._session.regions.chunk_pieces import pieces_of
+from arraystore._session.regions.few_chunks import are_few, read_few, write_few
 from arraystore._session.regions.layout import ArrayLayout, layout_of
 from arraystore._session.regions.manifests import load_manifests
-from arraystore._session.regions.pieces import pieces_of
+from arraystore._session.regions.read_ahead import read_ahead
 from arraystore._session.regions.selection import Selected, select
 from arraystore._session.regions.shared import are_copied_singly, share_chunks
+from arraystore._session.regions.zarr_regions import read_generally, write_generally
 from arraystore._session.store import ArrayStore, StoreSession
 from arraystore.errors import ArrayStoreError, InvalidInputError, NodeNotFoundError
 

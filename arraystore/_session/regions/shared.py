@@ -20,7 +20,7 @@ from arraystore._session.pipeline.blocks import Block
 from arraystore._session.pipeline.byte_codecs import UndecodableError
 from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.lookup import OTHER, Located, locate_cells
-from arraystore._session.regions.pieces import pieces_of
+from arraystore._session.regions.chunk_pieces import pieces_of
 from arraystore._session.regions.selection import Selected
 
 _MOST = 64

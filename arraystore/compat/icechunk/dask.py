@@ -8,7 +8,7 @@ from typing import Any
 import zarr
 from zarr.storage import StorePath
 
-from arraystore._session.regions.like import config_of
+from arraystore._session.regions.opened_arrays import config_of
 from arraystore._session.store import ArrayStore
 from arraystore.compat.icechunk.distributed import merge_sessions
 from arraystore.compat.icechunk.session import ForkSession, Session

@@ -9,7 +9,7 @@ import zarr
 
 from arraystore._session.hierarchy import ArrayHandle
 from arraystore._session.regions.access import RegionSession, region_of
-from arraystore._session.regions.many import read_regions
+from arraystore._session.regions.many_arrays import read_regions
 from arraystore.errors import NodeNotFoundError
 
 

@@ -16,7 +16,7 @@ from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.emptiness import FillValue
 from arraystore._session.pipeline.few_chunks import chunk_items, kept_items, put_chunk
-from arraystore._session.regions.pieces import ChunkPieces
+from arraystore._session.regions.chunk_pieces import ChunkPieces
 from arraystore._session.regions.selection import Selected
 
 _MOST, _MOST_BYTES, _MOST_COMPRESSED = 8, 1 << 20, 1 << 18
