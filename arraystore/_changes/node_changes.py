@@ -131,7 +131,7 @@ def _update(node: Node, old: Node, mark: AppendMark | None) -> tuple[list[NodeCh
 
 
 def _like(old: Documents, new: Documents) -> Documents:
-    """Return new documents with the old text where they say the same."""
+    """Return new documents with the old bytes where they say the same."""
     return {name: old[name] if name in old and _same(old[name], text) else text for name, text in new.items()}
 
 

@@ -60,7 +60,7 @@ class ReadSet:
         """Replace the lock, in a forked child."""
         self._lock = threading.RLock()
 
-    # -- noting ---------------------------------------------------------------------------------------------
+    # -- recording ------------------------------------------------------------------------------------------
 
     def node(self, key: str) -> None:
         """Note that the metadata at a key (see `arraystore._format.node.node_key`) was looked for, found or not."""
@@ -82,7 +82,7 @@ class ReadSet:
         self.prefix(path + "/" if path else "")
 
     def prefix(self, text: str) -> None:
-        """Note that all keys that start with a text were listed, those of chunks included."""
+        """Note that all keys that start with a string were listed, those of chunks included."""
         if text not in self._prefixes:
             self._note(self._prefixes, text)
 
@@ -428,7 +428,7 @@ def _above(paths: Iterable[str]) -> set[str]:
 
 
 class _Prefixes:
-    """Texts, to find out whether another text starts with one of them."""
+    """Strings, to look up whether another one starts with one of them."""
 
     def __init__(self, texts: Collection[str]) -> None:
         self._texts: list[str] = []
@@ -437,6 +437,6 @@ class _Prefixes:
                 self._texts.append(text)  # none starts with another: the one before in order is the only candidate
 
     def match(self, text: str) -> bool:
-        """Tell whether a text starts with one of these."""
+        """Tell whether a string starts with one of these."""
         at = bisect_right(self._texts, text) - 1
         return at >= 0 and text.startswith(self._texts[at])

@@ -1,4 +1,4 @@
-"""Noting what a look at a hierarchy tells of the snapshot beneath, and leaving out what it shows of own changes."""
+"""Tracking of reads: a look-up in a hierarchy adds to the read set what it read of the base, not of own changes."""
 
 from __future__ import annotations
 

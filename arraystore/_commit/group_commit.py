@@ -1,9 +1,9 @@
-"""Group commit: transactions that are committed at the same time share records.
+"""Group commit: transactions that are committed at the same time go into one record.
 
 Within a process, whoever comes first leads: it takes all requests that wait, rebases each onto the tip (see
 `arraystore._commit.rebase_request`), and puts one record that commits all that pass, each with its own snapshot.  While
 that PUT is on its way the next ones gather.  What collides with a transaction of the same record waits for the next
-one, so that no verdict names a snapshot that never came to be.
+one, so that no verdict names a snapshot that was never committed.
 
 Processes that contend for a branch propose their transactions to one another: see `arraystore._commit.intent_queue`.
 """
@@ -355,7 +355,7 @@ class GroupCommitter:
             raise AppendUncertainError(
                 f"{self.log.storage.location}: {_MOST_REFUSALS} records were refused as existing, and yet the log of "
                 f"branch {self.log.branch!r} holds none of them: the storage contradicts itself. Call commit again: it "
-                "finds out first what became of this one."
+                "detects an earlier success, and never commits twice."
             )
 
     async def _follow(self, tip: Tip, sequence: int) -> Tip:
@@ -436,5 +436,5 @@ class _SentRecord:
 def _unseen(key: str, error: StorageError) -> AppendUncertainError:
     return AppendUncertainError(
         f"{key}: a record was refused because there is one, and it is unknown whether it is this one, because {error}. "
-        "Call commit again: it finds out first, and never commits twice."
+        "Call commit again: it detects an earlier success, and never commits twice."
     )

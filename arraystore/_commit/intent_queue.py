@@ -414,7 +414,7 @@ class IntentQueue:
             location = self.log.storage.location
             raise AppendUncertainError(
                 f"{location}: {_MOST_CONTRADICTIONS} times a record was refused as existing that does not exist: the "
-                "storage contradicts itself. Call commit again: it finds out first what became of this one."
+                "storage contradicts itself. Call commit again: it detects an earlier success, and never commits twice."
             )
         await self.log.environment.sleep(self._pace.request)
 
@@ -546,6 +546,6 @@ class IntentQueue:
 
 def _unknown(key: str, what: str, reason: str) -> AppendUncertainError:
     return AppendUncertainError(
-        f"{key}: it is unknown whether this intent {what}, because {reason}. Call commit again: it finds out first, "
-        "and never commits twice."
+        f"{key}: it is unknown whether this intent {what}, because {reason}. Call commit again: it detects an "
+        "earlier success, and never commits twice."
     )

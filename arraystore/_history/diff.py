@@ -97,7 +97,7 @@ class Diff:
     __hash__ = None  # type: ignore[assignment]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as lists, texts and numbers, which JSON can hold."""
+        """Return everything as lists, strings and numbers, which JSON can hold."""
         return {
             **{name: sorted(changed) for name, changed in self._paths().items()},
             "updated_chunks": {path: coords.tolist() for path, coords in sorted(self.updated_chunks.items())},

@@ -55,9 +55,9 @@ class KeepRule:
     every: str
     span: timedelta
 
-    def bucket(self, moment: datetime, position: int) -> str:
+    def bucket(self, time: datetime, position: int) -> str:
         """Return the key of snapshots of which the newest is retained."""
-        return moment.strftime(_EVERY.get(self.every, "")) or str(position)
+        return time.strftime(_EVERY.get(self.every, "")) or str(position)
 
 
 @dataclass(frozen=True)

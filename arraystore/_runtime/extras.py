@@ -9,7 +9,7 @@ _NEED_PYTHON_3_12 = ("icechunk", "virtualizarr")
 
 
 def how_to_install(what: str, extra: str, package: str) -> str:
-    """Return the text of an error: what needs a package that is not installed, and the extra that installs it."""
+    """Return the message of an error: what needs a package that is not installed, and the extra that installs it."""
     newer = ", with Python 3.12 or newer" if package in _NEED_PYTHON_3_12 and sys.version_info < (3, 12) else ""
     return f"{what} needs the package {package!r}, which is not installed: pip install 'arraystore[{extra}]'{newer}"
 

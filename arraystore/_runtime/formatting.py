@@ -1,4 +1,4 @@
-"""Numbers, names and tables as text for readers."""
+"""Numbers, names and tables as strings for readers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str, limit: int = LINE_LIMIT) -> str:
-    """Return the first line of a string, cut to a number of characters, without what is not printed."""
+    """Return the first line of a string, cut to so many characters, without what is not printed."""
     start = text[: 4 * limit + 4].lstrip()  # only as much of a huge message as can be shown
     line = next(iter(start.splitlines()), "")
     return printable(line if len(line) <= limit else line[: limit - 1] + "…")

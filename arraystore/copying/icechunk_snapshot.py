@@ -218,7 +218,9 @@ class _Step:
         """Return an array and its grid."""
         node = self._hierarchy.node(path)
         if node is None or node.kind != NodeKind.ARRAY:
-            raise CopyIncompleteError(f"snapshot {self._theirs.snapshot_id} has chunks of {path!r}, which is no array")
+            raise CopyIncompleteError(
+                f"snapshot {self._theirs.snapshot_id} has chunks of {path!r}, which is not an array"
+            )
         return node, _box(array_info(node.documents).grid)
 
     async def _table(self, path: str, identifier: str) -> Table:

@@ -16,7 +16,7 @@ Box = tuple[tuple[int, int], ...]
 """A half-open interval for each dimension."""
 
 STRING_BYTES = 16
-"""Assumed size of an element of text when work is divided; the true size is known only once it is read."""
+"""Assumed size of a string when work is divided; the true size is known only once it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class VariableInfo:
     dims: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    """In native byte order; ``object`` stands for text of any length."""
+    """In native byte order; ``object`` for strings of any length."""
     attrs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """As stored, without any decoding; an array's ``_FillValue`` is among them."""
     chunks: tuple[int, ...] | None = None

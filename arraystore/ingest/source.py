@@ -167,7 +167,7 @@ def _native_chunks(var: xr.Variable) -> tuple[int, ...] | None:
 
 
 def plain_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return a type in native byte order, with one type for text of any declared length."""
+    """Return a type in native byte order, with one type for strings of any declared length."""
     dtype = np.dtype(dtype)
     return np.dtype(object) if dtype.kind in "UTO" else dtype.newbyteorder("=")
 

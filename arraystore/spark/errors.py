@@ -69,7 +69,7 @@ def code_of(kind: type[ArrayStoreError]) -> str:
 
 
 def _classes_by_code() -> dict[str, type[ArrayStoreError]]:
-    """Return the public error classes by code, which are the ones that may be rebuilt from text."""
+    """Return the public error classes by code, which are the ones that may be rebuilt from messages."""
     kinds = {SparkUnavailableError, TaskFailedError, ArrayStoreError}
     for name in core.__all__:
         kind = getattr(core, name)
@@ -79,7 +79,7 @@ def _classes_by_code() -> dict[str, type[ArrayStoreError]]:
 
 
 def marked_text(error: BaseException) -> str:
-    """Return the text of an error with its code and the mark that `translate_error` parses."""
+    """Return the message of an error with its code and the mark that `translate_error` parses."""
     classes = _classes_by_code()
     kind = next((base for base in type(error).__mro__ if base in classes.values()), None)
     fields: dict[str, Any] = {}
@@ -97,7 +97,7 @@ def marked_text(error: BaseException) -> str:
 
 @contextmanager
 def marked_errors() -> Iterator[None]:
-    """Raise errors of this package as `RuntimeError` with their marked text alone, as Spark shows whole tracebacks."""
+    """Raise errors of this package as `RuntimeError` with the marked message alone: Spark shows whole tracebacks."""
     try:
         yield
     except ArrayStoreError as error:
@@ -130,7 +130,7 @@ def translate_error(error: BaseException) -> BaseException:
 
 
 def _all_text(error: BaseException) -> str:
-    """Return the text of an error, of its parameters in Spark, and of its cause."""
+    """Return the message of an error, of its parameters in Spark, and of its cause."""
     texts = [str(error)]
     parameters = getattr(error, "getMessageParameters", None)
     if callable(parameters):
@@ -143,7 +143,7 @@ def _all_text(error: BaseException) -> str:
 
 
 def _error_of_mark(mark: str, before: str) -> ArrayStoreError | None:
-    """Return the error of a mark and the text before it; None if the mark is damaged or of another program."""
+    """Return the error of a mark and the message before it; None if the mark is damaged or of another program."""
     try:
         body = json.loads(base64.urlsafe_b64decode(mark))
         kind = _classes_by_code()[body["code"]]

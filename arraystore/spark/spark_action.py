@@ -198,7 +198,7 @@ def _stages_named(context: SparkContext, name: str) -> Iterator[None]:
 
 
 def _translate(error: Exception) -> BaseException:
-    """Return the error of a task, from the text that Spark wraps around it."""
+    """Return the error of a task, from the message that Spark wraps around it."""
     translated = translate_error(error)
     if isinstance(translated, TaskFailedError):
         return TaskFailedError(f"{translated.message}. Nothing was committed; when the cause is removed, run it again")

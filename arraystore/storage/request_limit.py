@@ -120,7 +120,7 @@ class RequestLimit:
         return None
 
     def _give_up(self, turn: Future[None]) -> None:
-        """Withdraw a request that waits, or release the slot that it got at the same moment."""
+        """Withdraw a request that waits, or release the slot that it got at the same time."""
         if not turn.cancel():
             self.leave(0.0, Outcome.UNKNOWN)
 

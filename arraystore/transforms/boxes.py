@@ -20,7 +20,7 @@ def as_slices(bounds: Int64s) -> Slices:
 
 
 def box_text(bounds: Int64s, dims: Sequence[str]) -> str:
-    """Return a box as text for messages: ``time[0:60], lat[0:37]``."""
+    """Return a box as a string for messages: ``time[0:60], lat[0:37]``."""
     return ", ".join(f"{name}[{low}:{high}]" for name, (low, high) in zip(dims, bounds.tolist(), strict=True)) or "()"
 
 

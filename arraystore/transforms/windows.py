@@ -140,6 +140,6 @@ def _read_runs(
 
 
 def _places(runs: Sequence[tuple[int, int]]) -> list[slice]:
-    """Return where runs are when they are put behind each other."""
+    """Return where runs are when they are concatenated."""
     ends = np.cumsum([stop - start for start, stop in runs]).tolist()
     return [slice(end - (stop - start), end) for end, (start, stop) in zip(ends, runs, strict=True)]

@@ -146,9 +146,9 @@ def _read(references: Mapping[str, Any] | str | os.PathLike[str], options: Mappi
         try:
             content = json.load(file)
         except ValueError as error:
-            raise VirtualizeError(f"{url!r} is no JSON of kerchunk: {error}") from None
+            raise VirtualizeError(f"{url!r} is not valid JSON of kerchunk: {error}") from None
     if not isinstance(content, dict):
-        raise VirtualizeError(f"{url!r} is no JSON of kerchunk: it must be a mapping of keys to references")
+        raise VirtualizeError(f"{url!r} is not valid JSON of kerchunk: it must be a mapping of keys to references")
     return _tree(resolved(content))
 
 

@@ -115,7 +115,7 @@ class _Scope:
     depth: int = 0
 
     def render(self, text: str) -> str:
-        """Return a text with its expressions replaced."""
+        """Return a string with its expressions replaced."""
         if "{" not in text:
             return text
         if text.count("{{") > _MOST_EXPRESSIONS or _STATEMENT.search(text) or self.depth > _DEEPEST:

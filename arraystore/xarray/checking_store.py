@@ -49,7 +49,7 @@ class CheckingStore(ZarrStore):
         new: xr.Variable = encoded[name]
         if exists and there.dtype == "S1" and new.ndim < there.ndim:  # xarray would repeat the first ones
             raise InvalidInputError(
-                f"the array {name!r} holds texts character by character along its last dimension, into which xarray "
+                f"the array {name!r} holds strings character by character along its last dimension, into which xarray "
                 "does not split them: write it by zarr or Session.append, and leave it out of the dataset"
             )
         if exists and counts_time(new.attrs):

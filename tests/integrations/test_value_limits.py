@@ -181,6 +181,6 @@ def test_texts_are_not_written_into_arrays_of_characters(memory_repo: Repository
     zarr.create_array(session.store, name="v", data=letters, dimension_names=("t", "n"))
     with xr.open_dataset(session, engine="arraystore") as texts:
         assert texts.v.values.tolist() == [b"ab", b"cd"]
-        with pytest.raises(InvalidInputError, match="'v' holds texts character by character"):
+        with pytest.raises(InvalidInputError, match="'v' holds strings character by character"):
             to_arraystore(texts.load(), session, **options)
     assert session.read("v").tolist() == letters.tolist()

@@ -81,7 +81,7 @@ def test_a_label_that_repeats_is_refused(values: list[Any]) -> None:
 def test_a_tolerance_that_is_none_is_refused(tolerance: float) -> None:
     with pytest.raises(InvalidInputError, match="finite number >= 0"):
         LabelIndex("x", np.array([1.0, 2.0]), tolerance)
-    with pytest.raises(InvalidInputError, match="holds text"):
+    with pytest.raises(InvalidInputError, match="holds strings"):
         LabelIndex("x", np.array(["a"], object), 1)
 
 

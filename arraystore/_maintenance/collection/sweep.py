@@ -56,7 +56,7 @@ class Listing:
 
 
 def _just_before(identifier: bytes) -> str:
-    """Return the text after which a listing begins with an id."""
+    """Return the key after which a listing begins with an id."""
     number = int.from_bytes(identifier, "big")
     return id_to_text((number - 1).to_bytes(len(identifier), "big")) if number else ""
 

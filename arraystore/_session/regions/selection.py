@@ -24,7 +24,7 @@ class Selected:
     shape: tuple[int, ...]
     """Shape of what is read or written."""
     parts: tuple[slice | int, ...]
-    """The selection along each axis: an index that is not negative, or a slice with bounds."""
+    """The selection along each axis: an index >= 0, or a slice with bounds."""
     is_scalar: bool
     """Whether one item is read as a scalar, not as an array without dimensions: zarr does so for some selections."""
 
@@ -91,7 +91,7 @@ def _named(path: str, selection: Any) -> str:
 
 
 def _bounded(path: str, selection: Any, part: Any, length: int, axis: int) -> slice | int:
-    """Return an index that is not negative, or a slice with bounds."""
+    """Return an index >= 0, or a slice with bounds."""
     if not isinstance(part, slice):
         index = int(part)
         if not -length <= index < length:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LONGEST_LABEL = 1024
-"""Bytes of the longest label that is text."""
+"""Bytes of the longest label that is a string."""
 
 _MOST_TASKS = 100_000
 """Tasks whose greatest indices are collected; a lost one would leave rows outside of the array, which is an error."""

@@ -43,7 +43,7 @@ class NewVariable:
 
     @property
     def cell_bytes(self) -> int:
-        """Bytes of a cell; for text, a guess."""
+        """Bytes of a cell; for strings, a guess."""
         return 16 if self.dtype is str else np.dtype(self.dtype).itemsize
 
 

@@ -216,8 +216,8 @@ def _microseconds_around(name: str, one: np.datetime64 | np.timedelta64) -> tupl
 def _instants_of(name: str, one: Any) -> tuple[int, int]:
     """Return the first and the last microsecond since 1970 of a time or a period."""
     if isinstance(one, datetime):
-        moment = one.astimezone(UTC).replace(tzinfo=None) if one.tzinfo is not None else one
-        instant = int(np.datetime64(moment.isoformat(), "us").astype(np.int64))
+        time = one.astimezone(UTC).replace(tzinfo=None) if one.tzinfo is not None else one
+        instant = int(np.datetime64(time.isoformat(), "us").astype(np.int64))
         return instant, instant
     if isinstance(one, np.datetime64):
         return _microseconds_around(name, one)

@@ -28,7 +28,7 @@ _MOST_TOUCHED = 200_000_000
 
 
 def region_text(bounds: Int64s | Sequence[tuple[int, int]], dims: Sequence[str | None] | None = None) -> str:
-    """Return a region as text for messages: ``time[0:60], lat[0:37]``."""
+    """Return a region as a string for messages: ``time[0:60], lat[0:37]``."""
     names = dims if dims is not None else [None] * len(bounds)
     return ", ".join(f"{name or ''}[{a}:{b}]" for name, (a, b) in zip(names, bounds, strict=True)) or "()"
 

@@ -291,7 +291,7 @@ def _shown(axis: Axis, label: Any) -> Any:
 
 
 def _plain_labels(labels: Array, dtype: np.dtype[Any]) -> tuple[Array, Bools]:
-    """Return numbers or text in another type, and the mask of those that it holds."""
+    """Return numbers or strings in another type, and the mask of those that it holds."""
     if labels.dtype.kind in "iu":
         converted = convert_numbers(labels, dtype)
         return converted.values, ~converted.bad

@@ -90,7 +90,7 @@ class Axis:
         return indices
 
     def text(self, index: int) -> str:
-        """Return the value of the column for an index, as text for messages."""
+        """Return the value of the column for an index, as a string for messages."""
         if self.labels is None:
             return str(index)
         label = self.labels.values[index]

@@ -77,7 +77,7 @@ class ValueColumn:
     kind: str
     """Name of its type in Spark."""
     dtype: np.dtype[Any]
-    """Type of the array, as text where NumPy can read it again."""
+    """Type of the array."""
     time_codec: CFTimeCodec | None = None
     """Codec of times, if the column holds instants and the array numbers."""
     lossy: bool | None = None
@@ -112,7 +112,7 @@ class ValueColumn:
         size = self.dtype.itemsize // (4 if self.dtype.kind == "U" else 1)
         length = pc.call_function("utf8_length" if self.dtype.kind == "U" else "binary_length", [array])
         unfit = length.fill_null(0).to_numpy(zero_copy_only=False) > size
-        # NumPy takes null characters at the end of a text of fixed length for padding.
+        # NumPy takes null characters at the end of a string of fixed length for padding.
         cut = pc.call_function("ends_with", [array], pc.MatchSubstringOptions("\0")).fill_null(False)
         return Converted(values.astype(self.dtype), unfit, cut.to_numpy(zero_copy_only=False))
 
@@ -152,7 +152,7 @@ def absent_in(array: pa.Array) -> Bools | None:
 def raw(array: pa.Array, kind: str) -> Array:
     """Return the values of an Arrow array without conversion, and any value where one is missing.
 
-    Numbers are not copied; instants and intervals are returned as integers, text as Python strings.
+    Numbers are not copied; instants and intervals are returned as integers, strings as those of Python.
     """
     if kind in COUNTED:
         array = array.view(pa.int32() if kind == "date" else pa.int64())

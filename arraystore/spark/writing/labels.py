@@ -86,7 +86,7 @@ class LabelIndex:
 
     def __post_init__(self) -> None:
         if self.tolerance and self.values.dtype.kind == "O":
-            raise InvalidInputError(f"coordinate {self.name!r} holds text: a tolerance needs numbers or instants")
+            raise InvalidInputError(f"coordinate {self.name!r} holds strings: a tolerance needs numbers or times")
         if not (math.isfinite(self.tolerance) and self.tolerance >= 0):
             raise InvalidInputError(
                 f"the tolerance for {self.name!r} must be a finite number >= 0, not {self.tolerance!r}"

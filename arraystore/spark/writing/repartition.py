@@ -122,7 +122,7 @@ def locate(df: DataFrame, plan: WritePlan) -> DataFrame:
 
 
 def lost_rows(df: DataFrame, plan: WritePlan, position: int) -> list[str]:
-    """Return the dimension columns of a few rows with a flaw, as text for messages."""
+    """Return the dimension columns of a few rows with a flaw, as strings for messages."""
     columns = [(axis.column, f"d{number}") for number, axis in enumerate(plan.axes)]
     frame = _with_position(df, plan, POSITION, columns).where(f"{POSITION} = {position}L")
     some = frame.selectExpr(*(f"CAST({name} AS STRING) AS {name}" for _, name in columns)).limit(EXAMPLES)

@@ -54,7 +54,7 @@ class WritePlan:
 
     @property
     def what(self) -> str:
-        """Paths of the arrays as text for errors."""
+        """Paths of the arrays as a string for errors."""
         return ", ".join(f"'/{path}'" for path in self.arrays)
 
     @property
@@ -97,14 +97,14 @@ class WritePlan:
         return positions, lost
 
     def place_of(self, batch: pa.RecordBatch, row: int) -> str:
-        """Return the dimension columns of a row, as text for messages."""
+        """Return the dimension columns of a row, as a string for messages."""
         values = (batch.column(batch.schema.get_field_index(axis.column))[row].as_py() for axis in self.axes)
         return ", ".join(
             f"{axis.column}={'null' if value is None else value}" for axis, value in zip(self.axes, values, strict=True)
         )
 
     def cell_of(self, position: int) -> str:
-        """Return the place of a cell as text for messages, with labels where rows hold labels."""
+        """Return the place of a cell as a string for messages, with labels where rows hold labels."""
         places = zip(self.axes, self.grid.indices(position), strict=True)
         return ", ".join(f"{axis.column}={axis.text(index)}" for axis, index in places)
 
@@ -190,7 +190,7 @@ class _Task:
             self._refuse(Cause.RESERVED, self._plan.values[number].column, int(same.sum()), texts)
 
     def _values_at(self, column: pa.Array, positions: Int64s, mask: Bools) -> Iterator[str]:
-        """Yield some of the values of a column and their places, as text for messages."""
+        """Yield some of the values of a column and their places, as strings for messages."""
         for row in np.flatnonzero(mask).tolist():
             value = column[row].as_py()
             shown = repr(value) if isinstance(value, str | bytes) else str(value)

@@ -1,4 +1,4 @@
-"""Items of arrays as text, for tables and labels."""
+"""Items of arrays as strings, for tables and labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from arraystore.ui.views.limits import MAX_TABLE
 __all__ = ["Table", "digits_of", "durations", "table_of", "texts_of"]
 
 Table = tuple[tuple[str, ...], ...]
-"""Items as text, in rows."""
+"""Items as strings, in rows."""
 
 _LONGEST = 80
 _EXACT = 1 << 53
@@ -28,7 +28,7 @@ def digits_of(dtype: np.dtype[Any]) -> int:
 
 
 def texts_of(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return items as text."""
+    """Return items as strings."""
     texts = np.empty(values.shape, dtype=object)
     if values.dtype.kind == "m":
         texts.reshape(-1)[:] = durations(values.reshape(-1))
@@ -39,7 +39,7 @@ def texts_of(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def durations(values: npt.NDArray[Any]) -> list[str]:
-    """Return spans of time as text, in the largest unit of which all of them are whole numbers."""
+    """Return spans of time as strings, in the largest unit of which all are integer counts."""
     known = values[~np.isnat(values)]
     if np.datetime_data(values.dtype)[0] not in _UNITS:  # months and years have no number of days
         return [str(item) for item in values]
@@ -51,7 +51,7 @@ def durations(values: npt.NDArray[Any]) -> list[str]:
 
 
 def table_of(values: npt.NDArray[Any], digits: int) -> Table:
-    """Return the first items as text, in rows."""
+    """Return the first items as strings, in rows."""
     rows = np.atleast_2d(values) if values.ndim < 2 else values
     side = math.isqrt(MAX_TABLE)
     few = rows[:side, :side] if values.ndim > 1 else rows[:, :MAX_TABLE]
