@@ -205,3 +205,15 @@ def _type_aliases(tree: ast.AST) -> Iterator[str]:
                 yield ast.unparse(node)
             case _:
                 pass
+
+
+def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
+    questions = ("What ", "Which ", "Whether ", "How ", "Where ", "When ", "Who ", "Why ")
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    offenders = [
+        f"{name}: {docstring.splitlines()[0]}"
+        for name, tree in modules_of(ROOT).items()
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and (docstring := ast.get_docstring(node) or "").startswith(questions)
+    ]
+    assert offenders == []

@@ -152,7 +152,7 @@ class BlockCache:
 
     @property
     def usage(self) -> CacheUsage:
-        """What it holds, and how often it helped."""
+        """Return what it holds, and how often it helped."""
         with self._lock:
             entries = sum(map(len, self._packs.values()))
             return CacheUsage(entries, self.account.bytes, self.room, self._hits, self._misses, self._evictions)

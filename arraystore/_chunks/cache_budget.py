@@ -108,7 +108,7 @@ class CacheBudget:
 
     @property
     def usage(self) -> CacheUsage:
-        """What the caches hold together."""
+        """Return what the caches hold together."""
         with self._lock:
             return CacheUsage(len(self._caches), self.bytes, self.limit, evictions=self.evictions)
 

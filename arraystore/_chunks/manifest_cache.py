@@ -54,7 +54,7 @@ class ManifestCache:
 
     @property
     def usage(self) -> CacheUsage:
-        """What it holds, and how often it helped."""
+        """Return what it holds, and how often it helped."""
         return CacheUsage(len(self._kept), self.account.bytes, self.room, self._hits, self._misses, self._evictions)
 
     def load_sync(self, layer: Layer) -> Manifest:

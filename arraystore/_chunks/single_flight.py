@@ -33,7 +33,7 @@ class SharedLoad(Generic[T]):
 
     @property
     def may_block(self) -> bool:
-        """Whether `result` could wait forever: the loop that fetches may be the one that the caller blocks."""
+        """Tell whether `result` could wait forever: the loop that fetches may be the one that the caller blocks."""
         return not self._in_thread and not self._future.done()
 
     def succeed(self, value: T) -> None:

@@ -1,1 +1,1 @@
-"""What all sessions of a repository share: its storage, logs, caches and settings."""
+"""Context of all sessions of a repository: its storage, logs, caches and settings."""

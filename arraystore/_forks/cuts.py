@@ -1,4 +1,4 @@
-"""What a session, or a fork merged into it, has cut off from arrays by making them smaller."""
+"""Cells that a session, or a fork merged into it, has cut off from arrays by making them smaller."""
 
 from __future__ import annotations
 

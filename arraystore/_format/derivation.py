@@ -1,4 +1,4 @@
-"""What a commit records of how its changes came about: the snapshot that they were made on, and the merged forks."""
+"""Derivation of the changes of a commit: the snapshot that they were made on, and the merged forks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BASE, _FORKS = "base", "forks"
 
 @dataclass(frozen=True)
 class Derivation:
-    """How the changes of a commit came about; for people, and nothing depends on it."""
+    """Derivation of the changes of a commit; for people, and nothing depends on it."""
 
     base: str | None = None
     """Id of the snapshot that the changes were made on; None where that is not recorded."""

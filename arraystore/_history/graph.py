@@ -34,7 +34,7 @@ class GraphRow:
 
     @property
     def caption(self) -> str:
-        """What is written beside the dot."""
+        """Return what is written beside the dot."""
         labels = f" ({printable(', '.join(self.labels))})" if self.labels else ""
         return f"{self.id} {self.written_at:%Y-%m-%d %H:%M}{labels} {self.subject}".rstrip()
 

@@ -21,7 +21,7 @@ _BLOCK = 512
 
 
 class UpdateType(enum.StrEnum):
-    """What was done."""
+    """Kind of an operation."""
 
     RepoInitialized = "RepoInitialized"
     NewCommit = "NewCommit"

@@ -47,12 +47,12 @@ class Transplant:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to change."""
+        """Tell whether there is nothing to change."""
         return not (self.nodes or self.chunks or self.conflicts)
 
     @property
     def borrows(self) -> bool:
-        """Whether it refers to packs of the snapshot that it comes from."""
+        """Tell whether it refers to packs of the snapshot that it comes from."""
         return any(bool(((r.source >= 0) & (r.source < VIRTUAL)).any()) for r in self.chunks.values())
 
     def put_into(self, changes: ChangeSet) -> None:

@@ -32,7 +32,7 @@ Newest = Callable[[str], Awaitable[SnapshotState]]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a snapshot is in a log, and the nearest checkpoint at or before it."""
+    """Location of a snapshot in a log, and the nearest checkpoint at or before it."""
 
     branch: str
     row: SnapshotRow

@@ -50,7 +50,7 @@ class Backoff:
 
     @property
     def polite(self) -> bool:
-        """Whether a first attempt should let others go first."""
+        """Tell whether a first attempt should let others go first."""
         return self._window > _CROWDED and self._usual > _QUEUEING * self._fastest
 
     def begin(self) -> None:

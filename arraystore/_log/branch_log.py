@@ -114,7 +114,7 @@ class BranchLog:
 
     @property
     def usage(self) -> CacheUsage:
-        """What its caches hold, and how often they helped."""
+        """Return what its caches hold, and how often they helped."""
         return self._recent.usage + self._decoded.usage + self._resolved.usage
 
     def key(self, sequence: int) -> str:

@@ -43,7 +43,7 @@ class RecordCache(Generic[T]):
 
     @property
     def usage(self) -> CacheUsage:
-        """What it holds, and how often it helped."""
+        """Return what it holds, and how often it helped."""
         return CacheUsage(len(self._values), self.bytes, self._room, self._hits, self._misses, self._evictions)
 
     def __len__(self) -> int:

@@ -68,7 +68,7 @@ class SnapshotState:
 
     @cached_property
     def has_files(self) -> bool:
-        """Whether a node is a file that is not hidden."""
+        """Tell whether a node is a file that is not hidden."""
         return has_visible_files(self.nodes)
 
     def by_id(self, identifier: NodeId) -> Node | None:

@@ -18,7 +18,7 @@ _REOPEN = "`arraystore set-status URL online`, or set_status, makes it writable 
 
 
 class RepoAvailability(enum.StrEnum):
-    """Whether a repository may be changed."""
+    """Availability: whether a repository may be changed."""
 
     online = "online"
     read_only = "read_only"
@@ -63,7 +63,7 @@ class FeatureFlag:
 
     @property
     def enabled(self) -> bool:
-        """Whether the operation is allowed."""
+        """Tell whether the operation is allowed."""
         return self.default_enabled if self.setting is None else self.setting
 
 

@@ -28,7 +28,7 @@ class RepositoryBase:
 
     @property
     def context(self) -> Context:
-        """What sessions of the repository share in this process."""
+        """Return what sessions of the repository share in this process."""
         return self._context
 
     @property

@@ -1,4 +1,4 @@
-"""What a repository, its snapshots and its history show of themselves."""
+"""Representations of a repository, its snapshots and its history."""
 
 from __future__ import annotations
 

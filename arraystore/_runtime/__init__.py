@@ -1,4 +1,4 @@
-"""What runs when: the event loop beneath synchronous callers, and modules that are imported when they are used."""
+"""The event loop beneath synchronous callers, and modules that are imported when they are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What objects show of themselves: one description, from which come text for terminals and HTML for notebooks.
+"""Representations of objects: one description, from which come text for terminals and HTML for notebooks.
 
 All that comes from a repository is text: it is escaped, freed of what is not printed, and cut. Colours are those of the
 page, dark or light.

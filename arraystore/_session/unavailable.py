@@ -15,7 +15,7 @@ _Session = TypeVar("_Session")
 
 
 class UnavailableSession:
-    """What a pickled session becomes where its snapshot cannot be loaded: every use of it raises the error."""
+    """Pickled session whose snapshot cannot be loaded: every use of it raises the error."""
 
     read_only = True
 

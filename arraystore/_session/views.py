@@ -1,4 +1,4 @@
-"""What sessions show of themselves: their snapshot, its arrays, and their changes."""
+"""Representations of sessions: their snapshot, its arrays, and their changes."""
 
 from __future__ import annotations
 

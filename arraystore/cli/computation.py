@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Computation:
-    """What `transform` computes; each option has an effect, or is refused."""
+    """Computation of `transform`; each option has an effect, or is refused."""
 
     function: str
     dims: list[str] | None = None
@@ -46,12 +46,12 @@ class Computation:
 
     @property
     def is_call(self) -> bool:
-        """Whether a function of the user's computes the values."""
+        """Tell whether a function of the user's computes the values."""
         return ":" in self.function
 
     @property
     def is_reduction(self) -> bool:
-        """Whether dimensions are removed."""
+        """Tell whether dimensions are removed."""
         return not self.is_call and self.factors is None
 
     def check(self, session: Session, array: str, result: str) -> None:

@@ -1,4 +1,4 @@
-"""Where commands get the URL of the repository from: an argument, ``-R``, or the environment."""
+"""The URL of the repository that commands work on: an argument, ``-R``, or the environment."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def _name_of(availability: RepoAvailability) -> str:
 
 
 class Availability(StrEnum):
-    """What a repository may be set to."""
+    """Availability that a repository may be set to."""
 
     online = "online"
     read_only = "read-only"

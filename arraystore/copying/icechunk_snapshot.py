@@ -55,7 +55,7 @@ _BATCH = 1 << 16
 
 @dataclass(frozen=True)
 class _Log:
-    """What a transaction log tells of the difference between two snapshots; paths have no leading slash."""
+    """Record of a transaction log about the difference between two snapshots; paths have no leading slash."""
 
     moves: tuple[tuple[str, str], ...] = ()
     documents: frozenset[str] = frozenset()

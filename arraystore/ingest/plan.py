@@ -59,7 +59,7 @@ class IngestPlan:
 
     @property
     def appends(self) -> bool:
-        """Whether arrays that exist already will grow."""
+        """Tell whether arrays that exist already will grow."""
         return any(not array.is_new for array in self.arrays)
 
     def array(self, name: str) -> ArrayPlan:

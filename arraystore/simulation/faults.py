@@ -89,7 +89,7 @@ class Faults:
 
     @property
     def of_requests(self) -> bool:
-        """Whether there are faults of requests."""
+        """Tell whether there are faults of requests."""
         return any(getattr(self, name) for name in (*_OF_REQUESTS, *_SENT_TWICE, *_OF_STORAGE))
 
     def sent_twice(self, rng: random.Random) -> Faults:

@@ -89,15 +89,15 @@ class Handle(asyncio.TimerHandle):
         self.args = ()
 
     def cancelled(self) -> bool:
-        """Whether it was cancelled."""
+        """Tell whether it was cancelled."""
         return self.dead
 
     def when(self) -> float:
-        """When it is due."""
+        """Return the time at which it is due."""
         return self.at
 
     def get_context(self) -> contextvars.Context:
-        """Where it runs."""
+        """Return the context in which it runs."""
         return self.context if self.context is not None else contextvars.Context()
 
 
@@ -369,11 +369,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._stopping = True
 
     def is_running(self) -> bool:
-        """Whether it runs."""
+        """Tell whether it runs."""
         return self._running
 
     def is_closed(self) -> bool:
-        """Whether it is closed."""
+        """Tell whether it is closed."""
         return self._closed
 
     def close(self) -> None:

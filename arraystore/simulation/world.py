@@ -172,12 +172,12 @@ class Process(Sender):
 
     @property
     def alive(self) -> bool:
-        """Whether it has not crashed."""
+        """Tell whether it has not crashed."""
         return self.state != DEAD
 
     @property
     def done(self) -> bool:
-        """Whether its main has ended."""
+        """Tell whether its main has ended."""
         return self._task is not None and self._task.done()
 
     # -- what befalls it ----------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class CachedStorage(WrapperStorage):
 
     @property
     def disk_usage(self) -> CacheUsage:
-        """What the cache on disk holds, as of this process, and how often it helped here."""
+        """Return what the cache on disk holds, as of this process, and how often it helped here."""
         counts = self._cache.counts
         return CacheUsage(counts.entries, counts.bytes, self._cache.limit, counts.hits, counts.misses, counts.evictions)
 

@@ -45,7 +45,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """What is known of a cache."""
+    """Counts of a cache."""
 
     entries: int = 0
     bytes: int = 0

@@ -38,7 +38,7 @@ class Hedging:
 
     @property
     def enabled(self) -> bool:
-        """Whether any read may be sent twice."""
+        """Tell whether any read may be sent twice."""
         return self._settings.budget > 0
 
     def delay(self, size: int | None) -> float | None:

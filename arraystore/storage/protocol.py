@@ -203,7 +203,7 @@ class Storage(abc.ABC):
 
     @property
     def disk_usage(self) -> CacheUsage:
-        """What a cache on disk holds, and how often it helped; all 0 without one."""
+        """Return what a cache on disk holds, and how often it helped; all 0 without one."""
         return CacheUsage()
 
     def forget(self, key: str) -> None:  # noqa: B027 - most storages cache nothing

@@ -25,7 +25,7 @@ which would keep the limit at forty whatever they have room for."""
 
 
 class Outcome(enum.Enum):
-    """How a request ended, as far as the limit is concerned."""
+    """Outcome of a request, as far as the limit is concerned."""
 
     ANSWERED = "answered"
     THROTTLED = "throttled"

@@ -70,7 +70,7 @@ class WrapperStorage(Storage):
 
     @property
     def disk_usage(self) -> CacheUsage:
-        """What a cache on disk of the inner storage holds."""
+        """Return what a cache on disk of the inner storage holds."""
         return self._inner.disk_usage
 
     def forget(self, key: str) -> None:

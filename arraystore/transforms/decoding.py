@@ -22,7 +22,7 @@ MISSING = ("_FillValue", "missing_value")
 
 @dataclass(frozen=True)
 class NumberDecoder:
-    """How the stored values of an array become numbers, by the attributes that the CF conventions define."""
+    """Conversion of the stored values of an array to numbers, by the attributes that the CF conventions define."""
 
     dtype: np.dtype[Any]
     """Data type that is stored."""
@@ -33,7 +33,7 @@ class NumberDecoder:
 
     @property
     def is_packed(self) -> bool:
-        """Whether stored values are scaled."""
+        """Tell whether stored values are scaled."""
         return (self.scale, self.offset) != (1.0, 0.0)
 
     @property

@@ -27,7 +27,7 @@ _MOST_PARTS = 64 << 20
 
 @dataclass(frozen=True)
 class ReductionPlan:
-    """What is reduced into which cells."""
+    """Blocks and the cells into which they are reduced."""
 
     source: ArrayShape
     reduced: tuple[int, ...]

@@ -57,7 +57,7 @@ class VirtualizeReport:
 
 @dataclass(frozen=True)
 class _Parsing:
-    """How files are opened and joined; it travels to executors."""
+    """Choices for opening and joining files; it travels to executors."""
 
     containers: tuple[tuple[VirtualChunkContainer, ContainerAccess], ...]
     source_group: str | None

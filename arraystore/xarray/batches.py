@@ -1,4 +1,4 @@
-"""What is read together: as much as is worth a request, and no more than memory can be expected to have."""
+"""Batches of what is read together: as much as is worth a request, and no more than memory can be expected to have."""
 
 from __future__ import annotations
 

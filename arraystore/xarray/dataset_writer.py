@@ -28,7 +28,7 @@ _dump_to_store: Any = dump_to_store  # xarray declares no types for it
 
 @dataclass(frozen=True)
 class DatasetWriter:
-    """Where and how datasets are written; see `arraystore.xarray.to_arraystore`."""
+    """Target and choices of a write of datasets; see `arraystore.xarray.to_arraystore`."""
 
     session: Session | ForkSession
     group: str | None

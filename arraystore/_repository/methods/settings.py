@@ -125,7 +125,7 @@ class SettingMethods(RepositoryBase):
 
     @property
     def status(self) -> RepoStatus:
-        """Whether the repository may be changed."""
+        """Tell whether the repository may be changed."""
         return self.get_status()
 
     def set_status(self, status: RepoStatus) -> None:

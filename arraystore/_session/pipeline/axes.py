@@ -1,4 +1,4 @@
-"""What an index or a slice selects along one axis: chunks, and items within them."""
+"""Selections along one axis by an index or a slice: chunks, and items within them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arraystore._session.pipeline.projection import Group
 
 @dataclass(frozen=True)
 class AxisSelection:
-    """What is selected along one axis."""
+    """Selection along one axis."""
 
     coords: Int64s
     """Coordinates of chunks, ascending."""

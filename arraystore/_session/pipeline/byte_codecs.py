@@ -239,7 +239,7 @@ def _is_level(config: Mapping[str, Any]) -> bool:
 
 
 class _Kind(NamedTuple):
-    """How a codec works."""
+    """Implementation of a codec."""
 
     encode: Callable[[Config, Array], Any]
     decode: Callable[[Config, Bytes, int, Bytes | None], Any]

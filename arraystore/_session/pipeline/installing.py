@@ -21,7 +21,7 @@ _OFF = ("0", "false", "no", "off")
 
 
 class _Installation:
-    """What this process has been told, and what it has done."""
+    """State of this process: what it has been told, and what it has done."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

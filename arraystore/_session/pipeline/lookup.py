@@ -28,7 +28,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Place:
-    """Where chunks lie: an object of the storage, a pack that waits for upload, or memory."""
+    """Location of chunks: an object of the storage, a pack that waits for upload, or memory."""
 
     key: str = ""
     seed: int = 0

@@ -126,12 +126,12 @@ class ArrayStoreCodecPipeline(CodecPipeline):
 
     @property
     def supports_partial_decode(self) -> bool:
-        """Whether the inner pipeline decodes parts of chunks."""
+        """Tell whether the inner pipeline decodes parts of chunks."""
         return self.inner.supports_partial_decode
 
     @property
     def supports_partial_encode(self) -> bool:
-        """Whether the inner pipeline encodes parts of chunks."""
+        """Tell whether the inner pipeline encodes parts of chunks."""
         return self.inner.supports_partial_encode
 
     def validate(self, **array: Any) -> None:

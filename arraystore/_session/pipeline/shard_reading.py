@@ -104,7 +104,7 @@ class _InnerSelection:
 
 @dataclass(frozen=True)
 class _InnerAxis:
-    """What is selected along one axis."""
+    """Selection along one axis."""
 
     coords: Int64s
     """Coordinates of chunks in their shards."""

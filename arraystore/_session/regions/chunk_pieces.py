@@ -10,7 +10,7 @@ from arraystore._session.regions.selection import Selected
 
 
 class Piece(NamedTuple):
-    """What is selected of one chunk along one axis."""
+    """Selection of one chunk along one axis."""
 
     number: int
     within: slice

@@ -1,4 +1,4 @@
-"""What reads and writes of a region need to know of an array, decoded once from its metadata documents."""
+"""Layout of an array, for reads and writes of its regions, decoded once from its metadata documents."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _WHOLE = slice(None)
 
 @dataclass(frozen=True)
 class Selected:
-    """What a basic selection selects of an array."""
+    """Cells that a basic selection selects of an array."""
 
     shape: tuple[int, ...]
     """Shape of what is read or written."""

@@ -21,7 +21,7 @@ _FRACTIONS = ("overwrite", "outside")
 
 @dataclass(frozen=True)
 class Workload:
-    """What a repository holds, and what is done with it.
+    """Workload: what a repository holds, and what is done with it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What all methods of `Repository` need: the repository of arraystore, and the id of its first snapshot."""
+"""Base of all methods of `Repository`: the repository of arraystore, and the id of its first snapshot."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ _NO_CHANGES = "cannot commit, no changes made to the session"
 
 
 class _Phrase(NamedTuple):
-    """What Icechunk says where an error of arraystore has this class and matches this pattern."""
+    """Message of Icechunk where an error of arraystore has this class and matches this pattern."""
 
     error: type[Exception]
     pattern: str

@@ -115,7 +115,7 @@ class HistoryMethods(RepositoryBase):
 
     @property
     def status(self) -> RepoStatus:
-        """Whether the repository may be changed."""
+        """Tell whether the repository may be changed."""
         return self.get_status()
 
     async def get_status_async(self) -> RepoStatus:

@@ -1,4 +1,4 @@
-"""What is in a repository, for people: names and counts, in no shape that stays."""
+"""Contents of a repository, for people: names and counts, in no shape that stays."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class _Condition:
 
 
 class ManifestPreloadCondition(_Condition):
-    """Which manifests to load early."""
+    """Choice of the manifests to load early."""
 
     @staticmethod
     def num_refs(from_refs: int | None, to_refs: int | None) -> ManifestPreloadCondition:
@@ -79,7 +79,7 @@ class ManifestPreloadCondition(_Condition):
 
 
 class ManifestSplitCondition(_Condition):
-    """Which manifests to split."""
+    """Choice of the manifests to split."""
 
     @staticmethod
     def AnyArray() -> ManifestSplitCondition:  # noqa: N802 - Icechunk's name
@@ -88,7 +88,7 @@ class ManifestSplitCondition(_Condition):
 
 
 class ManifestSplitDimCondition:
-    """Which dimension to split along."""
+    """Choice of the dimension to split along."""
 
     @dataclass(frozen=True)
     class Axis:
@@ -109,7 +109,7 @@ class ManifestSplitDimCondition:
 
 @dataclass(repr=False, unsafe_hash=True)
 class ManifestPreloadConfig(Record):
-    """Which manifests to load early, and how many."""
+    """Choice of the manifests to load early, and of their count."""
 
     _title: ClassVar[str] = "icechunk.config.ManifestPreloadConfig"
     _defaults: ClassVar[Mapping[str, Any]] = {"max_total_refs": 10_000, "max_arrays_to_scan": 50}
@@ -121,7 +121,7 @@ class ManifestPreloadConfig(Record):
 
 @dataclass(repr=False, unsafe_hash=True)
 class ManifestSplittingConfig(Record):
-    """How to split manifests."""
+    """Splitting of manifests."""
 
     _title: ClassVar[str] = "icechunk.config.ManifestSplittingConfig"
 
@@ -142,7 +142,7 @@ class ManifestSplittingConfig(Record):
 
 @dataclass(repr=False, unsafe_hash=True)
 class ManifestVirtualChunkLocationCompressionConfig(Record):
-    """How to compress URLs of virtual chunks."""
+    """Compression of URLs of virtual chunks."""
 
     _title: ClassVar[str] = "icechunk.config.ManifestVirtualChunkLocationCompressionConfig"
 

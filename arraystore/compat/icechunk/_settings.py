@@ -19,7 +19,7 @@ __all__ = [
 
 @dataclass(repr=False, unsafe_hash=True)
 class StorageRetriesSettings(Record):
-    """How often, and after which pause, a request is repeated."""
+    """Count of repetitions of a request, and pauses before them."""
 
     _title: ClassVar[str] = "icechunk.storage.StorageRetriesSettings"
     _defaults: ClassVar[Mapping[str, Any]] = {"max_tries": 10, "initial_backoff_ms": 100, "max_backoff_ms": 180_000}
@@ -31,7 +31,7 @@ class StorageRetriesSettings(Record):
 
 @dataclass(repr=False, unsafe_hash=True)
 class StorageTimeoutSettings(Record):
-    """How long a connection and a request may take."""
+    """Longest time of a connection and of a request."""
 
     _title: ClassVar[str] = "icechunk.storage.StorageTimeoutSettings"
 
@@ -43,7 +43,7 @@ class StorageTimeoutSettings(Record):
 
 @dataclass(repr=False, unsafe_hash=True)
 class StorageConcurrencySettings(Record):
-    """How many requests at once for an object; arraystore sees to it itself."""
+    """Count of requests at once for an object; arraystore sees to it itself."""
 
     _title: ClassVar[str] = "icechunk.storage.StorageConcurrencySettings"
     _defaults: ClassVar[Mapping[str, Any]] = {

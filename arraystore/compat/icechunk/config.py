@@ -133,7 +133,7 @@ class CachingConfig(Record):
 
 @dataclass(repr=False, unsafe_hash=True)
 class RepoUpdateRetryConfig(Record):
-    """How often to repeat an update of the repository; arraystore has no object that all updates rewrite."""
+    """Repetitions of an update of the repository; arraystore has no object that all updates rewrite."""
 
     _title: ClassVar[str] = "icechunk._icechunk_python.RepoUpdateRetryConfig"
     _defaults: ClassVar[Mapping[str, Any]] = {"default": StorageRetriesSettings(100, 50, 30_000)}

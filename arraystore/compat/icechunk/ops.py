@@ -18,7 +18,7 @@ __all__ = ["GCSummary", "RepoAvailability", "RepoStatus", "Update", "UpdateType"
 
 @dataclass(frozen=True, repr=False)
 class RepoStatus(Shown, CoreStatus):
-    """Whether a repository may be changed."""
+    """Availability: whether a repository may be changed."""
 
     _title: ClassVar[str] = "icechunk.repository.RepoStatus"
 
@@ -29,7 +29,7 @@ class RepoStatus(Shown, CoreStatus):
 
 @dataclass(frozen=True, repr=False)
 class GCSummary(Shown):
-    """What a garbage collection deleted."""
+    """Result of a garbage collection."""
 
     _title: ClassVar[str] = "icechunk.ops.GCSummary"
 
@@ -65,7 +65,7 @@ class GCSummary(Shown):
 
 @dataclass(frozen=True)
 class UpdateType:
-    """What was done; its kinds, which are classes of their own, say which fields they have."""
+    """Operation on a repository; its kinds, which are classes of their own, say which fields they have."""
 
     BranchCreated: ClassVar[type[_Named]]
     BranchDeleted: ClassVar[type[_NamedBefore]]

@@ -94,7 +94,7 @@ class Session:
 
     @property
     def mode(self) -> SessionMode:
-        """What the session may change."""
+        """Return what the session may change."""
         return SessionMode.readonly if self.read_only else self._mode
 
     @property

@@ -90,7 +90,7 @@ class ChunkStorageStats(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Diff:
-    """What changed: paths, and chunks by path."""
+    """Changes: paths, and chunks by path."""
 
     new_groups: set[str]
     new_arrays: set[str]

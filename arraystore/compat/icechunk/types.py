@@ -11,7 +11,7 @@ CommitMethod = Literal["new_commit", "amend"]
 
 
 class ChunkType(enum.IntEnum):
-    """Where the bytes of a chunk are."""
+    """Kind of the place of a chunk's bytes."""
 
     uninitialized = 0
     native = 1
@@ -20,7 +20,7 @@ class ChunkType(enum.IntEnum):
 
 
 class SessionMode(enum.Enum):
-    """What a session may change."""
+    """Mode of a session: what it may change."""
 
     readonly = 0
     writable = 1

@@ -100,7 +100,7 @@ class Axis:
 
     @property
     def in_spark(self) -> bool:
-        """Whether Spark can compute the index by arithmetic."""
+        """Tell whether Spark can compute the index by arithmetic."""
         if self.labels is None:
             return True
         return self.kind not in _ONLY_IN_PYTHON and self.labels.regular is not None

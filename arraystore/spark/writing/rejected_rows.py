@@ -14,7 +14,7 @@ from arraystore.errors import FormatError
 
 
 class Cause(StrEnum):
-    """Why rows are rejected."""
+    """Cause of the rejection of rows."""
 
     NO_PLACE = "no place"
     NO_INDEX = "no index"

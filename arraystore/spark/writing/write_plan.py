@@ -64,7 +64,7 @@ class WritePlan:
 
     @property
     def in_spark(self) -> bool:
-        """Whether Spark can compute positions."""
+        """Tell whether Spark can compute positions."""
         return all(axis.in_spark for axis in self.axes)
 
     def of_positions(self, *, ordered: bool) -> WritePlan:

@@ -22,7 +22,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class RechunkJob:
-    """What is rechunked, and how; the same job is resumed."""
+    """Job of a rechunking; the same one is resumed."""
 
     branch: str
     path: str
@@ -49,7 +49,7 @@ class RechunkJob:
 
 @dataclass(frozen=True)
 class JobProgress:
-    """How far a job is."""
+    """Progress of a job."""
 
     base: str
     """Id of the snapshot that is rechunked."""

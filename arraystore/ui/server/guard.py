@@ -1,4 +1,4 @@
-"""What every request passes: names of this machine, the token, and headers that keep a page to itself."""
+"""Checks that every request passes: names of this machine, the token, and headers that keep a page to itself."""
 
 from __future__ import annotations
 

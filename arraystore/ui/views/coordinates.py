@@ -68,7 +68,7 @@ class Coordinate:
 
     @property
     def is_time(self) -> bool:
-        """Whether the values count time since an epoch."""
+        """Tell whether the values count time since an epoch."""
         units = self.attributes.get("units")
         return isinstance(units, str) and " since " in units
 

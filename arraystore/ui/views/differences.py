@@ -1,4 +1,4 @@
-"""What differs between two snapshots: nodes, documents line by line, chunks as a map."""
+"""Differences between two snapshots: nodes, documents line by line, chunks as a map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs in the metadata documents of a node, line by line."""
+"""Differences in the metadata documents of a node, line by line."""
 
 from __future__ import annotations
 

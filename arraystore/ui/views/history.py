@@ -128,7 +128,7 @@ def _depths(parents: Sequence[int]) -> list[int]:
 
 @dataclass(eq=False)
 class _Marks:
-    """What rows are besides commits."""
+    """Kinds of rows besides commits."""
 
     place: Mapping[str, int]
     """Rows by id."""

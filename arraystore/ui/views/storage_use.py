@@ -1,4 +1,4 @@
-"""What takes room: arrays of a snapshot by bytes and by age, packs by live share, and what a collection would free."""
+"""Use of storage: arrays of a snapshot by bytes and by age, packs by live share, and what a collection would free."""
 
 from __future__ import annotations
 
