@@ -1,4 +1,4 @@
-"""Pages keep one sentence a line, so that a change of one shows as a change of one line."""
+"""Pages keep one sentence a line, so that a change of one shows as a change of one line; what they name exists."""
 
 from __future__ import annotations
 
@@ -64,3 +64,25 @@ def test_two_sentences_on_a_line_and_a_sentence_on_two_are_found(text: str) -> N
 )
 def test_sentences_code_tables_and_lists_are_told_apart(text: str) -> None:
     assert not problems(text)
+
+
+# -- what pages name ----------------------------------------------------------------------------------------------
+
+OF_OTHERS = ROOT / "docs" / "migrating-from-icechunk.md"
+"""Names tests of Icechunk."""
+
+
+def test_every_test_that_pages_name_exists() -> None:
+    tests = sorted((ROOT / "tests").rglob("test_*.py"))
+    there = {name for path in tests for name in re.findall(r"def (test_\w+)", path.read_text("utf-8"))}
+    pages = [page for page in PAGES if page != OF_OTHERS]
+    named = {name for page in pages for name in re.findall(r"`(test_\w+)`", page.read_text("utf-8"))}
+    assert len(named) > 40
+    assert named - there == set()
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "decisions").glob("*.md")), ids=lambda page: page.stem)
+def test_a_decision_has_its_number_a_date_and_a_status(page: Path) -> None:
+    head = page.read_text("utf-8")
+    number = int(page.stem[:3])
+    assert re.match(rf"# {number}\. \S[^\n]*\n\n\*\d{{4}}-\d\d-\d\d · (accepted|superseded)\b[^\n]*\*\n", head)

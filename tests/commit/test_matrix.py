@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -268,14 +266,3 @@ def test_the_page_is_as_it_is_written_from_the_runs() -> None:
     # run `python -m tests.commit.matrix_page` to write it anew
     shown = rendered(lambda ours, theirs: documented(ours.name, theirs.name) or "")
     assert part_of(PAGE.read_text(encoding="utf-8")) == shown
-
-
-def test_every_test_that_the_pages_name_exists() -> None:
-    root = Path(__file__).parents[1]
-    there = {
-        name for path in root.rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text("utf-8"))
-    }
-    pages = (PAGE, PAGE.with_name("consistency.md"))
-    named = {name for page in pages for name in re.findall(r"`(test_\w+)`", page.read_text("utf-8"))}
-    assert len(named) > 15
-    assert named <= there
