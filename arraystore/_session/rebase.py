@@ -42,6 +42,7 @@ from arraystore._format.transaction import Operation
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.loading import Tip
 from arraystore._log.state import SnapshotState, StateBuilder
+from arraystore._runtime.concurrency import bounded
 from arraystore._session.base import SessionBase
 from arraystore._session.hierarchy import Hierarchy
 from arraystore.errors import InvalidInputError, RebaseFailedError
@@ -255,13 +256,12 @@ async def _read_values(view: SessionBase, path: str) -> npt.NDArray[Any]:
     """Read the values of a whole array, decoding them in a thread."""
     node = view.hierarchy.node(path)
     assert node is not None
-    info, bound = array_info(node.documents), asyncio.Semaphore(_REQUESTS)
+    info = array_info(node.documents)
 
     async def read(coords: tuple[int, ...]) -> tuple[str, bytes | None]:
-        async with bound:
-            value = await view.store.get(f"{path}/{info.key(coords)}".lstrip("/"))
-            return info.key(coords), None if value is None else value.to_bytes()
+        value = await view.store.get(f"{path}/{info.key(coords)}".lstrip("/"))
+        return info.key(coords), None if value is None else value.to_bytes()
 
-    chunks = await asyncio.gather(*(read(coords) for coords in np.ndindex(*info.grid)))
+    chunks = await bounded(read, np.ndindex(*info.grid), _REQUESTS)
     kept: dict[str, Any] = {key: data for key, data in chunks if data is not None}
     return await asyncio.to_thread(lambda: np.asarray(open_in_memory(node.documents, kept)[...]))
