@@ -146,3 +146,18 @@ def new_repository(config: RepositoryConfig | None = SMALL, storage: MemoryStora
 def reopened(storage: MemoryStorage) -> Repository:
     """Open a repository in memory, with access to what its virtual chunks are."""
     return Repository.open(storage, authorize_virtual_chunk_access={ELSEWHERE: elsewhere()})
+
+
+def all_contents(repo: Repository) -> dict[str, dict[str, bytes]]:
+    """Return what every snapshot of every branch and tag holds."""
+    ids = {info.id for branch in repo.list_branches() for info in repo.ancestry(branch=branch)}
+    ids |= {info.id for tag in repo.list_tags() for info in repo.ancestry(tag=tag)}
+    return {snapshot: contents(repo.readonly_session(snapshot_id=snapshot)) for snapshot in sorted(ids)}
+
+
+def copied(storage: MemoryStorage) -> MemoryStorage:
+    """Return a storage with the same objects."""
+    other = MemoryStorage()
+    for key, data in objects(storage).items():
+        other.put_sync(key, data)
+    return other

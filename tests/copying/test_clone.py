@@ -29,7 +29,16 @@ from arraystore.errors import (
     UnsupportedStorageError,
 )
 from arraystore.storage import BytesLike, CountingStorage, Fault, FaultyStorage, WrapperStorage, s3_storage
-from tests.copying.support import SMALL, FarMemory, contents, new_repository, objects, random_history, reopened
+from tests.copying.support import (
+    SMALL,
+    FarMemory,
+    all_contents,
+    copied,
+    new_repository,
+    objects,
+    random_history,
+    reopened,
+)
 from tests.keys import history_of, log_of, record
 from tests.s3server import S3Server
 
@@ -49,13 +58,6 @@ def a_repository(
     repo.create_tag("v2", later[2])
     repo.wait_for_maintenance()
     return repo, storage
-
-
-def all_contents(repo: Repository) -> dict[str, dict[str, bytes]]:
-    """Return what every snapshot of every branch and tag holds."""
-    ids = {info.id for branch in repo.list_branches() for info in repo.ancestry(branch=branch)}
-    ids |= {info.id for tag in repo.list_tags() for info in repo.ancestry(tag=tag)}
-    return {snapshot: contents(repo.readonly_session(snapshot_id=snapshot)) for snapshot in sorted(ids)}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -152,14 +154,6 @@ class Meanwhile(WrapperStorage):
     def _count(self) -> None:
         self._number += 1
         self._act(self._number)
-
-
-def copied(storage: MemoryStorage) -> MemoryStorage:
-    """Return a storage with the same objects."""
-    other = MemoryStorage()
-    for key, data in objects(storage).items():
-        other.put_sync(key, data)
-    return other
 
 
 def later_commits(source: MemoryStorage, commits: int) -> list[dict[str, bytes]]:

@@ -11,7 +11,7 @@ from arraystore import MemoryStorage, Repository
 from arraystore.copying import CopyIncompleteError, clone_repository, copy_branch
 from arraystore.errors import RefNotFoundError
 from arraystore.storage import BytesLike, WrapperStorage
-from tests.copying.support import contents, new_repository, objects, random_history, reopened
+from tests.copying.support import all_contents, contents, copied, new_repository, objects, random_history, reopened
 
 GRACES = [timedelta(days=1), timedelta(0)]
 """How long records stay whose snapshots have expired."""
@@ -41,12 +41,6 @@ def lived(seed: int) -> tuple[Repository, MemoryStorage]:
     session.amend("amended")
     repo.wait_for_maintenance()
     return repo, storage
-
-
-def all_contents(repo: Repository) -> dict[str, dict[str, bytes]]:
-    ids = {info.id for branch in repo.list_branches() for info in repo.ancestry(branch=branch)}
-    ids |= {info.id for tag in repo.list_tags() for info in repo.ancestry(tag=tag)}
-    return {snapshot: contents(repo.readonly_session(snapshot_id=snapshot)) for snapshot in sorted(ids)}
 
 
 def check(clone: MemoryStorage, source: Repository) -> None:
@@ -94,13 +88,6 @@ def test_a_clone_follows_expiry_and_collection(seed: int, grace: timedelta) -> N
     clone.garbage_collect(past(), full=True, record_grace=grace, nobody_writes=True)
     assert {branch: contents(reopened(early).readonly_session(branch)) for branch in tips} == tips
     assert len(all_contents(reopened(early))) < len(all_contents(source)) + 3
-
-
-def copied(storage: MemoryStorage) -> MemoryStorage:
-    other = MemoryStorage()
-    for key, data in objects(storage).items():
-        other.put_sync(key, data)
-    return other
 
 
 class Changing(WrapperStorage):

@@ -28,7 +28,7 @@ from arraystore._format.snapshot import checkpoint_key
 from arraystore.storage import Storage
 from arraystore.storage.protocol import DeleteFailure
 from arraystore.storage.wrapper import WrapperStorage
-from tests.commit.support import keys, run_alone, tip_of
+from tests.commit.support import copy_of, keys, run_alone, tip_of
 from tests.history.worlds import commit, put, world
 from tests.maintenance.collection.test_moved_and_reverted import now
 from tests.maintenance.worlds import Meanwhile
@@ -347,14 +347,6 @@ def test_who_names_a_snapshot_while_a_branch_elsewhere_is_reset_and_collected_lo
     assert meanwhile.happened
     repository.garbage_collect(now(), full=True)
     assert values(Repository.open(storage).readonly_session(snapshot_id=snapshot)) == [10, 2, 3, 4, 5, 6]
-
-
-def copy_of(storage: Storage) -> Storage:
-    """Copy all objects into memory."""
-    copy = in_memory_storage()
-    for key in keys(storage):
-        copy.put_sync(key, bytes(storage.get_sync(key)))
-    return copy
 
 
 LETTING_GO: dict[str, Callable[[Repository, str], None]] = {

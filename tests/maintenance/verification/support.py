@@ -148,3 +148,8 @@ def copied(storage: Storage) -> MemoryStorage:
     for key in keys(storage):
         put(other, key, bytes(storage.get_sync(key)))
     return other
+
+
+def objects_of(storage: Storage) -> dict[str, bytes]:
+    """Return all objects by their keys."""
+    return {key: bytes(storage.get_sync(key)) for key in keys(storage)}

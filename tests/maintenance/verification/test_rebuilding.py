@@ -29,7 +29,7 @@ from tests.commit.support import (
     put_number,
 )
 from tests.keys import id_of, log_of, record
-from tests.maintenance.verification.support import about, copied, verified
+from tests.maintenance.verification.support import about, copied, objects_of, verified
 from tests.seams import context_of
 
 LAST = 72
@@ -52,10 +52,6 @@ def _tip(storage: Storage) -> int:
     return max(int(key[-12:]) for key in keys(storage, log_of(storage)))
 
 
-def _objects(storage: Storage) -> dict[str, bytes]:
-    return {key: bytes(storage.get_sync(key)) for key in keys(storage)}
-
-
 def _repaired(storage: Storage, *, dry_run: bool = False) -> RepairReport:
     context = context_of(Repository.open(storage))
     return run(repair(context.storage, context.repository, context.environment, dry_run=dry_run))
@@ -72,7 +68,7 @@ def _repeated(number: int, tip: int) -> bool:
 
 @pytest.mark.parametrize("place", ["probing", "listing"])
 def test_each_lost_record_that_others_repeat_is_rebuilt_as_it_was(whole: MemoryStorage, place: str) -> None:
-    before, tip = _objects(whole), _tip(whole)
+    before, tip = objects_of(whole), _tip(whole)
     rebuilt = 0
     for lost in range(tip):
         storage: Storage = copied(whole)
@@ -90,7 +86,7 @@ def test_each_lost_record_that_others_repeat_is_rebuilt_as_it_was(whole: MemoryS
         rebuilt += 1
         assert [action.key for action in report.actions] == [key]
         assert (report.ok, report.left) == (True, ())
-        assert _objects(storage) == before
+        assert objects_of(storage) == before
     assert rebuilt == tip - 2  # all but the birth, and record 64, which record 128 will repeat
 
 
@@ -120,7 +116,7 @@ def test_neighbouring_lost_records_are_rebuilt_together(whole: MemoryStorage) ->
     delete(storage, "hints/")
     assert not verified(Repository.open(storage)).ok
     assert _repaired(storage).ok
-    for key, data in _objects(whole).items():
+    for key, data in objects_of(whole).items():
         assert key.startswith("hints/") or bytes(storage.get_sync(key)) == data, key
 
 
@@ -149,13 +145,13 @@ def test_a_record_with_a_long_message_is_left_and_the_message_named() -> None:
     lost = _tip(storage)
     commit_rows(repository, 1, 3)
     delete(storage, record(storage, lost))
-    before = _objects(storage)
+    before = objects_of(storage)
     report = _repaired(storage)
     texts = [each.repair for each in report.left if each.key == record(storage, lost)]
     assert any(re.search("attached to it: .*message and metadata", text) for text in texts)
     assert not report.ok
     assert record(storage, lost) not in keys(storage)
-    assert {key: data for key, data in _objects(storage).items() if key in before} == before
+    assert {key: data for key, data in objects_of(storage).items() if key in before} == before
 
 
 def test_a_record_with_attached_manifests_is_left_and_they_are_named() -> None:
@@ -212,10 +208,10 @@ def test_no_expired_record_is_rebuilt_and_those_after_it_are_where_the_digest_be
     for gone in range(expired + trimmed):
         delete(storage, record(storage, gone))
     assert verified(Repository.open(storage)).findings == ()
-    before = _objects(storage)
+    before = objects_of(storage)
     key = record(storage, expired + lost)
     delete(storage, key)
     report = _repaired(storage)
     assert [action.key for action in report.actions] == [key] * mends
     assert report.ok == mends
-    assert _objects(storage) == (before if mends else {other: before[other] for other in before if other != key})
+    assert objects_of(storage) == (before if mends else {other: before[other] for other in before if other != key})

@@ -25,6 +25,7 @@ from tests.maintenance.verification.support import (
     flipped,
     long_repository,
     missing,
+    objects_of,
     small_repository,
     swapped,
     truncated,
@@ -45,10 +46,6 @@ def _long() -> Repository:
     return long_repository(135)
 
 
-def _objects(storage: MemoryStorage) -> dict[str, bytes]:
-    return {key: bytes(storage.get_sync(key)) for key in keys(storage)}
-
-
 def _repaired(storage: MemoryStorage, *, dry_run: bool = False) -> RepairReport:
     context = context_of(Repository.open(storage))
     return run(repair(storage, context.repository, context.environment, dry_run=dry_run))
@@ -57,10 +54,10 @@ def _repaired(storage: MemoryStorage, *, dry_run: bool = False) -> RepairReport:
 def test_there_is_nothing_to_repair_in_a_repository_without_damage() -> None:
     for repository in (_small(), _long()):
         storage = copied(repository.storage)
-        before = _objects(storage)
+        before = objects_of(storage)
         report = _repaired(storage)
         assert (report.actions, report.left, report.exit_code) == ((), (), 0)
-        assert _objects(storage) == before
+        assert objects_of(storage) == before
 
 
 @pytest.mark.parametrize("how", EVERY)
@@ -92,7 +89,7 @@ def test_all_checkpoints_pages_and_hints_at_once_are_made_anew() -> None:
 
 
 def test_what_is_made_anew_is_what_was_there() -> None:
-    before = _objects(_long().storage)
+    before = objects_of(_long().storage)
     for kind in ("snapshots/", "history/"):
         for key in keys(_long().storage, kind):
             storage = copied(_long().storage)
@@ -160,20 +157,20 @@ def test_what_only_a_writer_knew_is_left_as_it_is_and_told(kind: str) -> None:
     for key in fnmatch.filter(keys(_long().storage), kind + "*")[:5]:
         storage = copied(_long().storage)
         damage(storage, key, truncated)
-        before = _objects(storage)
+        before = objects_of(storage)
         report = _repaired(storage)
         assert key in {finding.key for finding in report.left}
         assert not report.ok
-        assert _objects(storage)[key] == before[key]
+        assert objects_of(storage)[key] == before[key]
 
 
 def test_a_dry_run_tells_the_same_and_changes_nothing() -> None:
     storage = copied(_long().storage)
     for kind in ("snapshots/", "history/", "hints/"):
         damage(storage, keys(storage, kind)[0], truncated)
-    before = _objects(storage)
+    before = objects_of(storage)
     planned = _repaired(storage, dry_run=True)
-    assert _objects(storage) == before
+    assert objects_of(storage) == before
     done = _repaired(storage)
     assert {action.key for action in planned.actions} == {action.key for action in done.actions}
     assert len(planned.actions) == 3

@@ -12,7 +12,7 @@ from arraystore._format.repository_log import decode_repository_record, encode_r
 from arraystore.storage import MemoryStorage
 from tests.commit.support import create_repository, delete, keys, put
 from tests.keys import id_of, logged, refs_of
-from tests.maintenance.verification.support import about, copied, verified
+from tests.maintenance.verification.support import about, copied, objects_of, verified
 
 LAST = 70
 
@@ -33,13 +33,9 @@ def whole() -> MemoryStorage:
     return storage
 
 
-def _objects(storage: MemoryStorage) -> dict[str, bytes]:
-    return {key: bytes(storage.get_sync(key)) for key in keys(storage)}
-
-
 @pytest.mark.parametrize("lost", [[2], [5, 6, 7], [62], [63], [65], [66, 67, 68], [69], [*range(40, 63), 66]])
 def test_lost_records_that_later_ones_repeat_are_rebuilt_as_they_were(whole: MemoryStorage, lost: list[int]) -> None:
-    before = _objects(whole)
+    before = objects_of(whole)
     storage = copied(whole)
     for number in lost:
         delete(storage, logged(storage, number))
@@ -51,7 +47,7 @@ def test_lost_records_that_later_ones_repeat_are_rebuilt_as_they_were(whole: Mem
     assert {action.key for action in planned.actions} == found.keys()
     assert set(keys(storage)).isdisjoint(found)
     assert repository.repair().left == ()
-    assert _objects(storage) == before
+    assert objects_of(storage) == before
 
 
 def test_a_table_that_is_lost_is_named_with_what_can_be_read_without_it(whole: MemoryStorage) -> None:
