@@ -26,7 +26,7 @@ from zarr.storage import MemoryStore
 
 from arraystore import ChunkDamagedError, ReadOnlyError, Repository, RepositoryConfig, Session, in_memory_storage
 from arraystore._runtime import run
-from arraystore._session.pipeline import byte_codecs, few_chunks, large_chunks, pipeline, writing
+from arraystore._session.pipeline import byte_codecs, large_chunks, pipeline, single_chunks, writing
 from arraystore._session.pipeline.pipeline import ArrayStoreCodecPipeline
 from arraystore.storage import local_filesystem_storage
 from arraystore.storage.protocol import Storage
@@ -183,7 +183,7 @@ async def _keys(store: Any) -> set[str]:
     params=[
         (1, 0, writing._LARGE, 0),
         (pipeline._FEWEST, pipeline._LISTED, 1, 0),
-        (pipeline._FEWEST, pipeline._LISTED, writing._LARGE, few_chunks._MOST),
+        (pipeline._FEWEST, pipeline._LISTED, writing._LARGE, single_chunks._MOST),
     ],
     ids=["any", "many, as if they were large", "few one by one"],
 )
@@ -197,7 +197,7 @@ def fewest(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr(byte_codecs, "_LARGE", request.param[2])
         patch.setattr(byte_codecs, "_COPIED_FROM_CACHE", 8 * (request.param[2] - 1))
         patch.setattr(large_chunks, "_PIECE", 3 * request.param[2])
-        patch.setattr(few_chunks, "_MOST", request.param[3])
+        patch.setattr(single_chunks, "_MOST", request.param[3])
         yield
 
 

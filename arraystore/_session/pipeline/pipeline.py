@@ -19,10 +19,10 @@ from arraystore._session.pipeline.byte_codecs import UndecodableError
 from arraystore._session.pipeline.chains import chunk_codec
 from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.emptiness import FillValue
-from arraystore._session.pipeline.few_chunks import FewChunks, are_few, read_few_chunks, write_few_chunks
 from arraystore._session.pipeline.projection import Batch, Projection, project
 from arraystore._session.pipeline.reading import read_selection
 from arraystore._session.pipeline.shards import ArrayCodec, ShardCodec
+from arraystore._session.pipeline.single_chunks import SingleChunks, are_few, read_single_chunks, write_single_chunks
 from arraystore._session.pipeline.target import PipelineStore
 from arraystore._session.pipeline.writing import SelectionWriter
 from arraystore.errors import ArrayStoreError
@@ -54,7 +54,7 @@ class _Work:
     hierarchy: Hierarchy
     handle: ArrayHandle
     codec: ArrayCodec
-    selection: Projection | Listing | FewChunks
+    selection: Projection | Listing | SingleChunks
     values: np.ndarray[Any, Any]
     """The user's array, with all axes of a product."""
     fill: FillValue
@@ -194,9 +194,9 @@ class ArrayStoreCodecPipeline(CodecPipeline):
         native = spec.dtype.to_native_dtype()
         if handle is None or array.dtype.newbyteorder("=") != native.newbyteorder("="):
             return None
-        selected: tuple[Projection | Listing | FewChunks, np.ndarray[Any, Any]] | None = None
+        selected: tuple[Projection | Listing | SingleChunks, np.ndarray[Any, Any]] | None = None
         if singly:
-            selected = FewChunks(batch, drop_axes), array
+            selected = SingleChunks(batch, drop_axes), array
         elif not drop_axes and (writing or isinstance(codec, ShardCodec) or len(batch) > _LISTED):
             selected = _product(batch, handle, array, writing=writing)
         if selected is None and isinstance(codec, ChunkCodec):
@@ -251,8 +251,8 @@ def _read(work: _Work) -> np.ndarray[Any, Any] | None:
         if isinstance(work.selection, Projection):
             return read_selection(*array, work.codec, work.selection, work.values, work.fill.value)
         assert isinstance(work.codec, ChunkCodec)
-        if isinstance(work.selection, FewChunks):
-            return read_few_chunks(*array, work.codec, work.selection, work.values, work.fill.value)
+        if isinstance(work.selection, SingleChunks):
+            return read_single_chunks(*array, work.codec, work.selection, work.values, work.fill.value)
         return listing.read_listing(*array, work.codec, work.selection, work.values, work.fill.value)
     except (UndecodableError, UnsoundBlockError, ArrayStoreError):
         return None
@@ -264,9 +264,9 @@ def _write(work: _Work) -> bool:
     try:
         if isinstance(work.selection, Projection):
             SelectionWriter(*array).write(work.selection, work.values)
-        elif isinstance(work.selection, FewChunks):
+        elif isinstance(work.selection, SingleChunks):
             assert isinstance(work.codec, ChunkCodec)
-            write_few_chunks(work.hierarchy, work.handle, work.codec, work.selection, work.values, work.fill)
+            write_single_chunks(work.hierarchy, work.handle, work.codec, work.selection, work.values, work.fill)
         else:
             listing.ListingWriter(*array).write_listing(work.selection, work.values)
     except (UndecodableError, UnsoundBlockError):

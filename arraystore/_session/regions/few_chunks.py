@@ -15,7 +15,7 @@ from arraystore._format.types import Array
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy
 from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.emptiness import FillValue
-from arraystore._session.pipeline.few_chunks import chunk_items, kept_items, put_chunk
+from arraystore._session.pipeline.single_chunks import chunk_items, kept_items, put_chunk
 from arraystore._session.regions.chunk_pieces import ChunkPieces
 from arraystore._session.regions.selection import Selected
 

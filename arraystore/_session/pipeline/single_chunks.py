@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from arraystore._format.types import Bools
+from arraystore._format.types import Array, Bools
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy, VirtualChunkError
 from arraystore._session.pipeline.byte_codecs import UndecodableError
@@ -19,8 +18,6 @@ from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.emptiness import FillValue
 from arraystore._session.pipeline.projection import Batch
 from arraystore.errors import ArrayStoreError
-
-Array = npt.NDArray[Any]
 
 _MOST, _MOST_BYTES, _MOST_SHARED = 8, 8 << 20, 1 << 18
 """Chunks, bytes of them, and those of chunks that several threads decompress or write in less time."""
@@ -30,7 +27,7 @@ _LARGE = 1 << 18
 
 
 @dataclass(frozen=True)
-class FewChunks:
+class SingleChunks:
     """Chunks that are read or written one by one, as zarr names them."""
 
     batch: Batch
@@ -53,8 +50,8 @@ def are_few(hierarchy: Hierarchy, batch: Batch, codec: ChunkCodec, *, writing: b
     return len(batch) * codec.nbytes <= most
 
 
-def read_few_chunks(
-    hierarchy: Hierarchy, handle: ArrayHandle, codec: ChunkCodec, few: FewChunks, out: Array, fill: Any
+def read_single_chunks(
+    hierarchy: Hierarchy, handle: ArrayHandle, codec: ChunkCodec, few: SingleChunks, out: Array, fill: Any
 ) -> Bools:
     """Read the items that are selected into the user's array; returns which chunks do not exist.
 
@@ -70,8 +67,8 @@ def read_few_chunks(
     return missing
 
 
-def write_few_chunks(
-    hierarchy: Hierarchy, handle: ArrayHandle, codec: ChunkCodec, few: FewChunks, values: Array, fill: FillValue
+def write_single_chunks(
+    hierarchy: Hierarchy, handle: ArrayHandle, codec: ChunkCodec, few: SingleChunks, values: Array, fill: FillValue
 ) -> None:
     """Write values to the items that are selected.
 
