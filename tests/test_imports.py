@@ -50,8 +50,8 @@ _runtime.concurrency _runtime.progress _runtime.values
 _session.base _session.hierarchy _session.keys _session.listing _session.move _session.pickling _session.session
 _session.store _session.unavailable
 _session.pipeline.blocks _session.pipeline.byte_codecs _session.pipeline.chains _session.pipeline.codecs
-_session.pipeline.emptiness _session.pipeline.installing _session.pipeline.large_chunks
-_session.pipeline.lookup _session.pipeline.pipeline _session.pipeline.projection _session.pipeline.reading
+_session.pipeline.emptiness _session.pipeline.installing _session.pipeline.large_chunks _session.pipeline.lookup
+_session.pipeline.pipeline _session.pipeline.projection _session.pipeline.read_memory _session.pipeline.reading
 _session.pipeline.scatter _session.pipeline.shards _session.pipeline.single_chunks _session.pipeline.target
 _session.pipeline.threads _session.pipeline.writing
 errors

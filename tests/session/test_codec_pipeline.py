@@ -26,7 +26,7 @@ from zarr.storage import MemoryStore
 
 from arraystore import ChunkDamagedError, ReadOnlyError, Repository, RepositoryConfig, Session, in_memory_storage
 from arraystore._runtime import run
-from arraystore._session.pipeline import byte_codecs, large_chunks, pipeline, single_chunks, writing
+from arraystore._session.pipeline import byte_codecs, large_chunks, pipeline, read_memory, single_chunks, writing
 from arraystore._session.pipeline.pipeline import ArrayStoreCodecPipeline
 from arraystore.storage import local_filesystem_storage
 from arraystore.storage.protocol import Storage
@@ -198,6 +198,9 @@ def fewest(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr(byte_codecs, "_COPIED_FROM_CACHE", 8 * (request.param[2] - 1))
         patch.setattr(large_chunks, "_PIECE", 3 * request.param[2])
         patch.setattr(single_chunks, "_MOST", request.param[3])
+        if request.param[2] == 1:  # through memory of ours, as where the kernel copies slowly into the user's
+            patch.setattr(read_memory, "_SLOW_AHEAD", read_memory._PAGE)
+            patch.setattr(read_memory, "_is_amd", lambda: True)
         yield
 
 
@@ -315,6 +318,22 @@ def test_few_chunks_that_are_far_away_are_handed_to_the_general_path_which_asks_
         array[3:5, 6]
     with pytest.raises(AssertionError, match="the general path was asked to write"):
         array[3:5, 6] = 1
+
+
+@pytest.mark.parametrize("offset", [0, 1, 16, 4095, 5000])
+def test_memory_for_a_range_of_a_file_is_where_the_kernel_copies_fast(
+    offset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_memory, "_is_amd", lambda: True)
+    memory = read_memory.ReadMemory()
+    for size in (10, 100_000, 10, 200_000):
+        part = memory.at(size, offset)
+        assert len(part) == size
+        assert not read_memory.is_filled_slowly(part, offset)
+        assert read_memory.is_filled_slowly(part, offset + 48)
+    held = memory.nbytes
+    memory.at(200_000, offset + 4000)
+    assert memory.nbytes == held
 
 
 class Busy(WrapperStorage):

@@ -27,6 +27,7 @@ from arraystore._runtime.concurrency import bounded
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.pipeline.lookup import Located, Place
+from arraystore._session.pipeline.read_memory import ReadMemory
 from arraystore._session.pipeline.threads import share, thread_count
 from arraystore.storage.protocol import BytesLike
 
@@ -113,8 +114,14 @@ class Scratch(threading.local):
         return memory
 
 
-_scratch = Scratch()
-"""Memory that a thread reads spans into."""
+class _Kept(threading.local):
+    """Memory that a thread reads spans into."""
+
+    def __init__(self) -> None:
+        self.memory = ReadMemory()
+
+
+_kept = _Kept()
 
 
 class _LocalReader:
@@ -124,23 +131,17 @@ class _LocalReader:
         self.hierarchy = hierarchy
         self.located = located
         self.use = use
-        self.large = _NOTHING
+        self.large = ReadMemory()
 
     def __call__(self, span: _Span) -> None:
         data = _at_hand(self.hierarchy, span)
         if data is not None:
             self.use(_block(span, self.located, data))
             return
-        reader, memory = self.hierarchy.reader, self._memory(span.stop - span.start)
+        reader, size = self.hierarchy.reader, span.stop - span.start
+        memory = (_kept.memory if size <= _KEPT_SCRATCH else self.large).at(size, span.start)
         data = reader.storage.get_range_into(span.place.key, span.start, memory.data)
         self.use(_verified(reader, span, self.located, data))
-
-    def _memory(self, size: int) -> Bytes:
-        if size <= _KEPT_SCRATCH:
-            return _scratch.of(size)
-        if len(self.large) < size:
-            self.large = np.empty(size, dtype=np.uint8)
-        return self.large[:size]
 
 
 def _read_remote(hierarchy: Hierarchy, located: Located, use: Callable[[Block], None]) -> None:

@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from arraystore._format.pack import CHECKSUM_BYTES, all_sound, are_sound_pieces
-from arraystore._format.types import Array
+from arraystore._format.types import Array, Bytes
 from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.pipeline.blocks import UnsoundBlockError
 from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.lookup import MISSING, Located, Place
 from arraystore._session.pipeline.projection import Projection
+from arraystore._session.pipeline.read_memory import ReadMemory, is_filled_slowly
 from arraystore._session.pipeline.threads import share, thread_count
 from arraystore.storage.protocol import BytesLike, Storage
 
@@ -88,28 +89,42 @@ class _LargeReader:
         self.located = located
         self.codec = codec
         self.verify = verify
-        self.memory = np.empty(0, dtype=np.uint8)
+        self.memory = ReadMemory()
 
     def __call__(self, chunk: tuple[int, Array]) -> None:
         at, view = chunk
         place, offset = self.located.places[int(self.located.place[at])], int(self.located.offset[at])
         if self.codec.is_raw:
-            self._read(place, offset, view.reshape(-1).view(np.uint8).data)
+            self._read(place, offset, view.reshape(-1).view(np.uint8))
         else:
             self._decode(self._encoded(place, offset, int(self.located.length[at])), view)
 
-    def _read(self, place: Place, offset: int, target: memoryview) -> None:
+    def _read(self, place: Place, offset: int, target: Bytes) -> None:
         """Read a chunk that is not encoded."""
         if not self.verify:
-            deque(_filled(self.storage, place.key, offset, target, 0), maxlen=0)
-        elif not are_sound_pieces(place.seed, offset, _filled(self.storage, place.key, offset, target, CHECKSUM_BYTES)):
+            deque(self._filled(place.key, offset, target), maxlen=0)
+        elif not are_sound_pieces(place.seed, offset, self._framed(place.key, offset, target)):
             raise UnsoundBlockError(place.key)
 
-    def _encoded(self, place: Place, offset: int, length: int) -> npt.NDArray[np.uint8]:
+    def _framed(self, key: str, offset: int, target: Bytes) -> Iterator[BytesLike]:
+        """Yield memory piece by piece as it is filled, then the checksum that follows, in the order of the file."""
+        yield from self._filled(key, offset, target)
+        end = offset + len(target)
+        yield self.storage.get_range_sync(key, end, end + CHECKSUM_BYTES)
+
+    def _filled(self, key: str, offset: int, target: Bytes) -> Iterator[BytesLike]:
+        slowly = is_filled_slowly(target, offset)
+        for start in range(0, len(target), _PIECE):
+            piece = target[start : start + _PIECE].data
+            memory = self.memory.at(len(piece), offset + start).data if slowly else piece
+            data = self.storage.get_range_into(key, offset + start, memory)
+            if data is not piece:
+                piece[:] = data
+            yield piece
+
+    def _encoded(self, place: Place, offset: int, length: int) -> Bytes:
         """Return the bytes of an encoded chunk, valid until the next."""
-        if len(self.memory) < length + CHECKSUM_BYTES:
-            self.memory = np.empty(length + CHECKSUM_BYTES, dtype=np.uint8)
-        memory = self.memory[: length + CHECKSUM_BYTES].data
+        memory = self.memory.at(length + CHECKSUM_BYTES, offset).data
         data = np.frombuffer(self.storage.get_range_into(place.key, offset, memory), dtype=np.uint8)
         if self.verify and not all_sound(place.seed, offset, data, [offset], [length]):
             raise UnsoundBlockError(place.key)
@@ -120,16 +135,3 @@ class _LargeReader:
             self.codec.decode_into(data, view.reshape(-1).view(np.uint8))
         else:
             view[...] = self.codec.decode_one(data.data)
-
-
-def _filled(storage: Storage, key: str, offset: int, target: memoryview, trailer: int) -> Iterator[BytesLike]:
-    """Yield memory piece by piece as it is filled, then the bytes that follow, in the order of the file."""
-    for start in range(0, len(target), _PIECE):
-        piece = target[start : start + _PIECE]
-        data = storage.get_range_into(key, offset + start, piece)
-        if data is not piece:
-            piece[:] = data
-        yield piece
-    if trailer:
-        end = offset + len(target)
-        yield storage.get_range_sync(key, end, end + trailer)
