@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from arraystore._runtime.engine import expect
+from arraystore._runtime.plain_values import pack, unpack
 from arraystore._runtime.progress import Progress
 from arraystore._session.change_set_transfer import MOST_INLINE, is_spilled, receive_change_sets, send_change_set
 from arraystore._session.fork import ForkSession
@@ -24,7 +25,6 @@ from arraystore.distributed import merge_sessions
 from arraystore.errors import FormatError, MergeConflictError
 from arraystore.spark.codec_pipeline import fused_codec_pipeline
 from arraystore.spark.errors import marked_text
-from arraystore.spark.packing import pack, unpack
 from arraystore.spark.report import WriteReport
 from arraystore.spark.snapshots import check_reachable
 from arraystore.spark.spark_action import map_in_arrow, run_action, task_frame

@@ -14,12 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from arraystore._runtime.engine import Work, expect, perform
+from arraystore._runtime.plain_values import unpack
 from arraystore._runtime.progress import Progress
 from arraystore._session.session import Session
 from arraystore.spark.cluster import required_session, slots
 from arraystore.spark.errors import marked_text
 from arraystore.spark.fork_engine import run_forks
-from arraystore.spark.packing import unpack
 from arraystore.spark.spark_action import map_tasks, run_action
 from arraystore.transforms.engines import ForkWork, TaskResult
 

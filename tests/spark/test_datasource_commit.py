@@ -11,11 +11,11 @@ import pytest
 import zarr
 
 from arraystore import Repository, Session, local_filesystem_storage
+from arraystore._runtime.plain_values import pack
 from arraystore._session.change_set_transfer import send_change_set
 from arraystore._session.handoff import SessionHandoff, hand_off
 from arraystore.errors import FormatError, MergeConflictError, RebaseFailedError, StorageError
 from arraystore.spark.fork_job import merge_outcomes, pickle_new_fork
-from arraystore.spark.packing import pack
 from arraystore.spark.source.messages import TaskMessage, handoff_in, message_of, outcomes_of, query_of
 from arraystore.spark.source.options import RepositoryLocation
 from arraystore.spark.source.write import commit_job

@@ -15,6 +15,7 @@ import pytest
 import zarr
 
 from arraystore import Repository, Session, in_memory_storage, local_filesystem_storage
+from arraystore._runtime.plain_values import pack
 from arraystore._session.change_set_transfer import is_spilled
 from arraystore._session.fork import ForkSession
 from arraystore.errors import FormatError, InvalidInputError, MergeConflictError, ReadOnlyError
@@ -28,7 +29,6 @@ from arraystore.spark.fork_job import (
     run_fork_job,
     run_tasks,
 )
-from arraystore.spark.packing import pack
 from arraystore.spark.spark_action import task_frame
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql.datasource import WriterCommitMessage
 
 from arraystore._format.ids import SnapshotId
+from arraystore._runtime.plain_values import pack, unpack
 from arraystore._session.handoff import SessionHandoff
 from arraystore._session.pickling import SnapshotLocator
 from arraystore.errors import FormatError
 from arraystore.spark.fork_job import Outcome, read_outcome
-from arraystore.spark.packing import pack, unpack
 
 if TYPE_CHECKING:
     from arraystore._context.context import Context
