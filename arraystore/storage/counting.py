@@ -12,7 +12,7 @@ from arraystore.storage.forking import ForkSafeLock
 from arraystore.storage.protocol import Storage
 from arraystore.storage.wrapper import StorageRequest, WrapperStorage
 
-__all__ = ["CountingStorage", "Counts"]
+__all__ = ["CountingStorage", "Counts", "size_of_read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class CountingStorage(WrapperStorage):
         result = yield 0.0
         if request.operation in {"get", "get_ranges"}:
             with self._lock:
-                self._read += _size_of(result)
+                self._read += size_of_read(result)
         yield 0.0
 
     async def before_page(self, prefix: str) -> None:
@@ -115,8 +115,8 @@ class CountingStorage(WrapperStorage):
         self._count("list", prefix)
 
 
-def _size_of(result: Any) -> int:
+def size_of_read(result: Any) -> int:
     """Count the bytes of a read: one body, several, or either with the state of the object."""
     if isinstance(result, tuple):
-        return _size_of(result[0])
+        return size_of_read(result[0])
     return sum(map(len, result)) if isinstance(result, list) else len(result)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from arraystore.storage.counting import size_of_read
 from arraystore.storage.wrapper import StorageRequest, WrapperStorage
 
 __all__ = ["TalliedStorage", "Tally", "tally"]
@@ -52,7 +53,7 @@ class TalliedStorage(WrapperStorage):
             counted.add(1, 0)
         result = yield 0.0
         if counted is not None and request.operation in {"get", "get_ranges"}:
-            counted.add(0, _size_of(result))
+            counted.add(0, size_of_read(result))
         yield 0.0
 
     async def before_page(self, prefix: str) -> None:
@@ -60,10 +61,3 @@ class TalliedStorage(WrapperStorage):
         counted = _current.get()
         if counted is not None:
             counted.add(1, 0)
-
-
-def _size_of(result: Any) -> int:
-    """Count the bytes of a read: one body, several, or either with the state of the object."""
-    if isinstance(result, tuple):
-        return _size_of(result[0])
-    return sum(map(len, result)) if isinstance(result, list) else len(result)

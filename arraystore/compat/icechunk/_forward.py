@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -13,11 +13,10 @@ from arraystore.compat.icechunk._exceptions import refine
 from arraystore.compat.icechunk.snapshots import FIRST_SNAPSHOT
 from arraystore.errors import ArrayStoreError
 
-__all__ = ["forwarded", "iterated", "refining"]
+__all__ = ["forwarded", "refining"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_T = TypeVar("_T")
 
 
 @contextmanager
@@ -61,13 +60,3 @@ async def _known(owner: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 async def _known_by_name(owner: Any, values: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(values, await _known(owner, tuple(values.values())), strict=True))
-
-
-def iterated(items: AsyncIterator[_T]) -> Iterator[_T]:
-    """Iterate from synchronous code, an item at a time; no item is None."""
-    while (item := run(_next(items))) is not None:
-        yield item
-
-
-async def _next(items: AsyncIterator[_T]) -> _T | None:
-    return await anext(items, None)

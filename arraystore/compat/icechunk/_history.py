@@ -7,10 +7,11 @@ from itertools import chain
 from typing import Any
 
 import arraystore
+from arraystore._repository.history import iterate
 from arraystore._runtime import run
 from arraystore.compat.icechunk._base import RepositoryBase
 from arraystore.compat.icechunk._exceptions import ErrorKind, say
-from arraystore.compat.icechunk._forward import forwarded, iterated, refining
+from arraystore.compat.icechunk._forward import forwarded, refining
 from arraystore.compat.icechunk._lineage import committed_diff, manifest_files, newest_first
 from arraystore.compat.icechunk._opening import check_version
 from arraystore.compat.icechunk.config import FeatureFlag
@@ -162,7 +163,7 @@ class HistoryMethods(RepositoryBase):
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
     ) -> Iterator[SnapshotInfo]:
         """List a snapshot and those before it, newest first."""
-        rows = iterated(self.async_ancestry(branch=branch, tag=tag, snapshot_id=snapshot_id))
+        rows = iterate(self.async_ancestry(branch=branch, tag=tag, snapshot_id=snapshot_id))
         return chain([next(rows)], rows)  # what does not exist is an error now, not with the first row
 
     async def async_ancestry(
@@ -189,7 +190,7 @@ class HistoryMethods(RepositoryBase):
 
     def ops_log(self) -> Iterator[Update]:
         """List what was done to the repository, newest first."""
-        return iterated(self.ops_log_async())
+        return iterate(self.ops_log_async())
 
     async def ops_log_async(self) -> AsyncIterator[Update]:
         """Asynchronous twin of `ops_log`."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from arraystore._format.types import Shape
+from arraystore._runtime.formatting import bytes_text
 from arraystore.errors import InvalidInputError
 from arraystore.transforms.rechunking.boxes import (
     CopyCost,
@@ -68,8 +69,8 @@ class Stage:
         again = cost.read_bytes / max(1, cost.write_bytes)
         return (
             f"{self.source} {_sides(self.read_unit)} to {self.target} {_sides(self.write_unit)}: {cost.boxes:,} boxes "
-            f"of {_sides(self.box)}, {cost.reads:,} reads, {cost.writes:,} writes, {_size(cost.read_bytes)} read "
-            f"({again:.2f} times), {_size(cost.write_bytes)} written, {_size(self.memory)} of memory a task"
+            f"of {_sides(self.box)}, {cost.reads:,} reads, {cost.writes:,} writes, {bytes_text(cost.read_bytes)} read "
+            f"({again:.2f} times), {bytes_text(cost.write_bytes)} written, {bytes_text(self.memory)} of memory a task"
         )
 
 
@@ -114,7 +115,7 @@ class RechunkPlan:
 
     def __str__(self) -> str:
         how = "directly" if self.intermediate is None else f"with an intermediate array in {_sides(self.intermediate)}"
-        lines = [f"rechunk {_sides(self.shape)}, {_size(self.nbytes)}, {how}"]
+        lines = [f"rechunk {_sides(self.shape)}, {bytes_text(self.nbytes)}, {how}"]
         return "\n".join([*lines, *(f"  {number}. {stage}" for number, stage in enumerate(self.stages, 1))])
 
 
@@ -209,12 +210,3 @@ def _intermediates(shape: Shape, itemsize: int, read_unit: Shape, write_unit: Sh
 
 def _sides(sides: Shape) -> str:
     return "×".join(map(str, sides)) or "one item"
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
