@@ -62,6 +62,13 @@ class ChunkTable:
         self._forgotten: set[int] = set()
         self._renumber(grid)
 
+    def copy(self) -> ChunkTable:
+        """Return a table with the same references, which shares the runs: they are replaced, never changed."""
+        table = ChunkTable(())
+        table._box, table._strides = self._box, self._strides
+        table._recent, table._runs, table._forgotten = dict(self._recent), list(self._runs), set(self._forgotten)
+        return table
+
     def __len__(self) -> int:
         """Upper bound of the number of cells: a cell may be in several runs."""
         return len(self._recent) + sum(map(_count, self._runs))

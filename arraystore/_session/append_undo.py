@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from arraystore._changes.change_set import ArrayChanges, ChangeSet
 from arraystore._changes.node_changes import axis_of
 from arraystore._chunks.chunk_table import ChunkReference, ChunkTable
+from arraystore._format.ids import NodeId
 from arraystore._format.node import Node, NodeKind
 from arraystore._format.transaction import AppendMark
 from arraystore._format.types import Bools, Int64s
 from arraystore._format.zarr_changes import dimension_of
 from arraystore._format.zarr_metadata import array_info
 from arraystore._session.hierarchy import Hierarchy
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 @contextmanager
@@ -48,6 +53,7 @@ class _NodesBefore:
     """Arrays that have the dimension."""
     others: tuple[ChunksBefore, ...]
     """Arrays that lack it, and files."""
+    noted: _NotedBefore
 
     @classmethod
     def of(cls, changes: ChangeSet, paths: Iterable[str], dim: str | None) -> _NodesBefore:
@@ -66,6 +72,7 @@ class _NodesBefore:
                     ChunksBefore.of(changes, node)
                     for node in [*(node for node, axis in arrays if axis is None), *files]
                 ),
+                _NotedBefore.of(changes, [*found, *(file.key for file in files)], [*nodes, *files]),
             )
 
     def restore(self, changes: ChangeSet) -> None:
@@ -76,10 +83,13 @@ class _NodesBefore:
                     changes.remove_node(made)
             for group in self.groups:
                 changes.put_node(group)
-            for array in self.growing:
-                array.restore(changes)
-            for other in self.others:
-                other.restore(changes)
+            nodes: list[ArrayBefore | ChunksBefore] = [*self.growing, *self.others]
+            for node in nodes:
+                node.restore(changes)
+            if self.noted.holds(changes):
+                self.noted.restore(changes)
+                for node in nodes:
+                    node.restore_touched(changes)
 
 
 def _axis(array: Node, dim: str | None) -> int | None:
@@ -95,25 +105,63 @@ def _files_below(changes: ChangeSet, paths: Iterable[str]) -> list[Node]:
 
 
 @dataclass(frozen=True)
+class _NotedBefore:
+    """What the session has noted of nodes since forks were taken, for changes of these to collide with."""
+
+    epoch: int
+    touched: dict[NodeId, ChunkTable]
+    """The tables of the change set, which a merge replaces."""
+    nodes: dict[str, int | None]
+    """Epochs of nodes by their keys; None for those without one."""
+    cuts: dict[NodeId, dict[int, tuple[int, ...]]]
+
+    @classmethod
+    def of(cls, changes: ChangeSet, keys: Iterable[str], nodes: Iterable[Node]) -> _NotedBefore:
+        epochs = {key: changes.node_epochs.get(key) for key in keys}
+        cuts = {node.id: dict(changes.cuts.get(node.id, {})) for node in nodes}
+        return cls(changes.epoch, changes.touched, epochs, cuts)
+
+    def holds(self, changes: ChangeSet) -> bool:
+        """Tell whether no fork was taken or merged since, which may have seen or noted what is undone."""
+        return self.epoch == changes.epoch and self.touched is changes.touched
+
+    def restore(self, changes: ChangeSet) -> None:
+        """Forget what was noted since."""
+        for key, epoch in self.nodes.items():
+            _set(changes.node_epochs, key, epoch)
+        for identifier, cuts in self.cuts.items():
+            _set(changes.cuts, identifier, cuts or None)
+
+
+def _set(values: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
+    """Set a value, or remove the one that there is for None."""
+    if value is None:
+        values.pop(key, None)
+    else:
+        values[key] = value
+
+
+@dataclass(frozen=True)
 class ChunksBefore:
     """A node with all chunks that the session had written to it."""
 
     node: Node
-    coords: Int64s
-    references: Int64s
-    visible: tuple[int, ...] | None
-    changed: bool
-    """Whether the session had changed any of its chunks."""
+    mark: AppendMark | None
+    """Where an earlier append of the session began; None if there was none."""
+    written: ArrayChanges | None
+    """The chunks that the session had changed; None if it had changed none."""
+    touched: ChunkTable | None
+    """Those that it had changed since forks were taken."""
 
     @classmethod
     def of(cls, changes: ChangeSet, node: Node) -> ChunksBefore:
         """Return a node as it is now; its chunks are not overwritten in place from now on."""
-        written = changes.arrays.get(node.id)
-        if written is None:
-            return cls(node, np.empty((0, 0), dtype=np.int64), np.empty((0, 3), dtype=np.int64), None, False)
-        coords, references = written.table.columns()
-        _settle(changes, references)
-        return cls(node, coords, references, written.visible, True)
+        written, touched = changes.arrays.get(node.id), changes.touched.get(node.id)
+        if written is not None:
+            written = ArrayChanges(written.table.copy(), written.visible)
+            _settle(changes, written.table.columns()[1])
+        touched = None if touched is None else touched.copy()
+        return cls(node, changes.appends.get(node.id), written, touched)
 
     def restore(self, changes: ChangeSet) -> None:
         """Give the node its metadata and its chunks back."""
@@ -121,12 +169,12 @@ class ChunksBefore:
         if present is not None and present.id != self.node.id:
             changes.remove_node(present)
         changes.put_node(self.node)
-        changes.arrays.pop(self.node.id, None)
-        if self.changed:
-            grid = () if self.node.kind == NodeKind.FILE else array_info(self.node.documents).grid
-            table = ChunkTable(grid)
-            table.put_numbered(table.numbers(self.coords), self.references)
-            changes.arrays[self.node.id] = ArrayChanges(table, self.visible)
+        _set(changes.appends, self.node.id, self.mark)
+        _set(changes.arrays, self.node.id, self.written)
+
+    def restore_touched(self, changes: ChangeSet) -> None:
+        """Forget which of its chunks were changed since."""
+        _set(changes.touched, self.node.id, self.touched)
 
 
 @dataclass(frozen=True)
@@ -136,24 +184,21 @@ class ArrayBefore:
     node: Node
     mark: AppendMark | None
     """Where an earlier append of the session began; None if there was none."""
-    coords: Int64s
-    """Coordinates of the chunks at its end that hold fewer items than they could, shape (n, d)."""
-    known: Bools
-    """Which of them the session had written or deleted, shape (n,)."""
-    references: Int64s
-    """References of these, shape (n, 3)."""
+    end: _CellsBefore
+    """The chunks at its end that hold fewer items than they could, as far as the session had changed them."""
+    touched: _CellsBefore
+    """Those of them that it had changed since forks were taken."""
 
     @classmethod
     def of(cls, changes: ChangeSet, node: Node, axis: int) -> ArrayBefore:
         """Return an array as it is now; chunks at its end are not overwritten in place from now on."""
         coords = _overwritten(node, axis)
         with changes.lock:
-            known, references = np.zeros(len(coords), dtype=bool), np.zeros((len(coords), 3), dtype=np.int64)
             written = changes.arrays.get(node.id)
-            if written is not None and len(coords):
-                known, references = written.table.get_many(written.table.numbers(coords))
-                _settle(changes, references[known])
-            return cls(node, changes.appends.get(node.id), coords, known, references)
+            end = _CellsBefore.of(None if written is None else written.table, coords)
+            _settle(changes, end.values[end.known])
+            touched = _CellsBefore.of(changes.touched.get(node.id), coords)
+            return cls(node, changes.appends.get(node.id), end, touched)
 
     def restore(self, changes: ChangeSet) -> None:
         """Give the array its shape and its chunks back."""
@@ -161,12 +206,40 @@ class ArrayBefore:
             changes.put_node(self.node)  # which drops the chunks outside of its grid
             if self.mark is None:
                 changes.appends.pop(self.node.id, None)
-            table = changes.array(self.node).table
-            numbers = table.numbers(self.coords)
-            for number, known, reference in zip(
-                numbers.tolist(), self.known.tolist(), self.references.tolist(), strict=True
-            ):
-                table.put(number, ChunkReference(*reference)) if known else table.forget(number)
+            self.end.restore(changes.array(self.node).table)
+
+    def restore_touched(self, changes: ChangeSet) -> None:
+        """Forget which of its chunks were changed since, except by others within it."""
+        table = changes.touched.get(self.node.id)
+        if table is not None:
+            coords, _ = table.columns()
+            table.drop((coords < np.array(array_info(self.node.documents).grid, dtype=np.int64)).all(axis=1))
+            self.touched.restore(table)
+
+
+@dataclass(frozen=True)
+class _CellsBefore:
+    """What a table had of some cells."""
+
+    coords: Int64s
+    """Coordinates of the cells, shape (n, d)."""
+    known: Bools
+    """Which of them it had, shape (n,)."""
+    values: Int64s
+    """What it had of these, shape (n, 3)."""
+
+    @classmethod
+    def of(cls, table: ChunkTable | None, coords: Int64s) -> _CellsBefore:
+        if table is None or not len(coords):
+            return cls(coords, np.zeros(len(coords), dtype=bool), np.zeros((len(coords), 3), dtype=np.int64))
+        known, values = table.get_many(table.numbers(coords))
+        return cls(coords, known, values.astype(np.int64, copy=False))
+
+    def restore(self, table: ChunkTable) -> None:
+        """Give the table what it had."""
+        numbers = table.numbers(self.coords)
+        for number, known, value in zip(numbers.tolist(), self.known.tolist(), self.values.tolist(), strict=True):
+            table.put(number, ChunkReference(*value)) if known else table.forget(number)
 
 
 def _settle(changes: ChangeSet, references: Int64s) -> None:

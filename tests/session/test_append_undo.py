@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ import zarr
 
 from arraystore import (
     ConflictDetector,
+    ForkSession,
+    MergeConflictError,
     RebaseFailedError,
     Repository,
     RepositoryConfig,
@@ -20,6 +22,7 @@ from arraystore import (
     StorageError,
     in_memory_storage,
 )
+from arraystore._session.append_undo import all_or_none
 from arraystore._session.regions import access
 from arraystore.storage import Fault, FaultyStorage
 
@@ -132,6 +135,102 @@ def test_a_failed_append_leaves_no_mark_that_a_later_growth_would_become_an_appe
     other.commit("appended")
     with pytest.raises(RebaseFailedError):
         mine.commit("resized", rebase_with=ConflictDetector())
+
+
+def fail_after(session: Session, dim: str | None, work: Callable[[], None]) -> None:
+    """Do something in a block that fails then."""
+    with all_or_none(session.hierarchy, NAMES, dim):
+        work()
+        raise InterruptError
+
+
+def extend(session: Session | ForkSession, count: int, names: Iterable[str] = NAMES) -> None:
+    """Append to arrays through zarr."""
+    for name in names:
+        zarr.open_array(session.store, path=name).append(np.full((count, 6), 9))
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("dim", ["t", None])
+def test_a_failed_write_collides_with_no_fork_that_was_taken_before(
+    session: Session, dim: str | None, before: bool
+) -> None:
+    create(session, 6, chunks=(4, 3))
+    session.commit("arrays")
+    session = Repository.open(session.context.storage).writable_session("main")
+    if before:
+        session.fork()
+        session.append(more(2), "t")
+    grown, written = session.fork(), session.fork()
+    extend(grown, 3, ["a"])
+    written.write("b", (slice(4, 6), slice(None)), 4)
+    with pytest.raises(InterruptError):
+        fail_after(session, dim, lambda: extend(session, 5))
+    session.merge(grown, written)
+    assert session.read("a", (..., 0)).tolist() == [1] * 6 + [2] * 3 * before + [9] * 3
+    assert session.read("b", (..., 0)).tolist() == [1] * 4 + [4] * 2 + [2] * 3 * before
+
+
+@pytest.mark.parametrize("dim", ["t", None])
+@pytest.mark.parametrize("change", ["write", "resize", "grow"])
+def test_what_a_session_changed_before_a_failed_write_collides_as_before(
+    session: Session, dim: str | None, change: str
+) -> None:
+    create(session, 6, chunks=(4, 3))
+    session.commit("arrays")
+    session = Repository.open(session.context.storage).writable_session("main")
+    fork = session.fork()
+    array = zarr.open_array(session.store, path="a")
+    if change == "write":
+        array[4:6] = 5
+        fork.write("a", (slice(4, 6), slice(None)), 6)
+    elif change == "resize":
+        array.resize((4, 6))
+        array.resize((6, 6))
+        fork.write("a", (slice(4, 6), slice(None)), 6)
+    else:
+        array.resize((7, 6))
+        zarr.open_array(fork.store, path="a").resize((8, 6))
+    with pytest.raises(InterruptError):
+        fail_after(session, dim, lambda: extend(session, 3))
+    with pytest.raises(MergeConflictError):
+        session.merge(fork)
+
+
+def test_a_fork_taken_within_a_write_that_fails_collides_with_what_it_undoes(session: Session) -> None:
+    create(session, 6, chunks=(4, 3))
+    session.commit("arrays")
+    session = Repository.open(session.context.storage).writable_session("main")
+    forks = [session.fork()]
+
+    def work() -> None:
+        extend(session, 3)
+        forks.append(session.fork())
+        extend(session, 3)
+
+    with pytest.raises(InterruptError):
+        fail_after(session, "t", work)
+    forks[1].write("a", (slice(8, 9), slice(None)), 6)
+    with pytest.raises(MergeConflictError):
+        session.merge(forks[1])
+
+
+def test_an_append_before_a_failed_write_stays_one(session: Session) -> None:
+    create(session, 4, chunks=(4, 3))
+    session.commit("arrays")
+    repo = Repository.open(session.context.storage)
+    mine, other = repo.writable_session("main"), repo.writable_session("main")
+    mine.append(more(2, 4), "t")
+
+    def work() -> None:
+        zarr.create_array(mine.store, name="a", shape=(1,), dtype="i4", overwrite=True)
+
+    with pytest.raises(InterruptError):
+        fail_after(mine, None, work)
+    other.append(more(3, 4), "t")
+    other.commit("appended")
+    mine.commit("appended, too", rebase_with=ConflictDetector())
+    assert repo.readonly_session("main").read("a", (..., 0)).tolist() == [1] * 4 + [3] * 4 + [2] * 4
 
 
 def test_an_append_whose_last_chunk_cannot_be_read_changes_nothing_and_can_be_repeated() -> None:
