@@ -60,6 +60,10 @@ class ArrayChanges:
         """Tell whether the base's chunk of a cell was cut off by a shrink."""
         return self.visible is not None and any(c >= v for c, v in zip(coords, self.visible, strict=True))
 
+    def copy(self) -> ArrayChanges:
+        """Return what has changed by now, which later changes leave as it is; the lock is held."""
+        return ArrayChanges(self.table.copy(), self.visible)
+
 
 class ChangeSet:
     """Changes over a base snapshot; chunks are written through `packs`."""
@@ -391,13 +395,18 @@ class ChangeSet:
                 self._locations = [concat_locations(self._locations)]
             return concat_locations(self._locations)
 
-    def references(self, node_id: NodeId) -> References:
+    def copied_arrays(self) -> dict[NodeId, ArrayChanges]:
+        """Return the chunk changes of all arrays and files at one moment."""
+        with self.lock:
+            return {identifier: changes.copy() for identifier, changes in self.arrays.items()}
+
+    def references(self, written: ArrayChanges) -> References:
         """Return the references written to one array."""
         with self.lock:
-            return self._of_table(*self.arrays[node_id].table.columns())
+            return self._of_table(*written.table.columns())
 
     def reference_stretches(self, node_id: NodeId) -> Iterator[References]:
-        """Yield what `references` returns, a bounded number at a time, of changes that are sealed."""
+        """Yield the references written to one array, a bounded number at a time, of changes that are sealed."""
         for coords, values in self.arrays[node_id].table.stretches():
             with self.lock:
                 part = self._of_table(coords, values)

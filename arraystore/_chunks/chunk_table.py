@@ -63,10 +63,10 @@ class ChunkTable:
         self._renumber(grid)
 
     def copy(self) -> ChunkTable:
-        """Return a table with the same references, which shares the runs: they are replaced, never changed."""
+        """Return a table with the same references, which shares the columns: they are replaced, never changed."""
+        self._compact()
         table = ChunkTable(())
-        table._box, table._strides = self._box, self._strides
-        table._recent, table._runs, table._forgotten = dict(self._recent), list(self._runs), set(self._forgotten)
+        table._box, table._strides, table._runs = self._box, self._strides, list(self._runs)
         return table
 
     def __len__(self) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from arraystore._changes.change_set import ChangeSet
+from arraystore._changes.change_set import ArrayChanges, ChangeSet
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepared import Prepared
 from arraystore._environment import Environment
@@ -105,7 +105,7 @@ async def _final_stretches(changes: ChangeSet, reader: ChunkReader, node: Node) 
     """Return what `final_references` does; a bounded number at a time where there are many and no shrink."""
     written = changes.arrays[node.id]
     if written.visible is not None or len(written.table) <= REFERENCES_PER_MANIFEST:
-        references = await final_references(changes, reader, node)
+        references = await final_references(changes, reader, node, written)
         return lambda: [references]
     if node.layers or node.id in changes.base.keys:
         return lambda: changes.reference_stretches(node.id)
@@ -147,13 +147,12 @@ def _changed_arrays(changes: ChangeSet) -> list[Node]:
     return nodes
 
 
-async def final_references(changes: ChangeSet, reader: ChunkReader, node: Node) -> References:
+async def final_references(changes: ChangeSet, reader: ChunkReader, node: Node, changed: ArrayChanges) -> References:
     """Return what one array's layer has to say: chunks written, deleted, and cut off, with the change set's tables."""
-    written = changes.references(node.id)
+    written, visible = changes.references(changed), changed.visible
     if not node.layers and node.id not in changes.base.keys:  # nobody else can have written what would be deleted
         kept = written.source != DELETED
         return written if kept.all() else written.take(kept)
-    visible = changes.arrays[node.id].visible
     if visible is None:
         return written
     bound = np.array(visible, dtype=np.int64)

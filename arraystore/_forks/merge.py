@@ -63,24 +63,26 @@ class PayloadOrigin:
 # -- collecting -----------------------------------------------------------------------------------------------
 
 
-async def collect(changes: ChangeSet, reader: ChunkReader, origin: PayloadOrigin, reads: bytes = b"") -> ChangePayload:
-    """Make the packs of a fork durable and return what it changed."""
+async def collect(changes: ChangeSet, reader: ChunkReader, origin: PayloadOrigin) -> ChangePayload:
+    """Make the packs of a fork durable and return what it changed; what it has read is to be added after that."""
+    with changes.lock:  # other threads may go on writing, to packs that are not uploaded here
+        changes.packs.settle()
+        nodes, node_changes, changed = list(changes.all_nodes()), tuple(changes.node_changes()), changes.copied_arrays()
     await changes.packs.flush()
     await changes.packs.storage.sync()
     arrays: list[tuple[NodeId, str]] = []
     parts: list[Part] = []
     references_of_arrays: list[References] = []
     written: list[WrittenArray] = []
-    for node in list(changes.all_nodes()):
-        if node.id in changes.arrays:
-            references = await final_references(changes, reader, node)
-            written.append(array_written(changes, node))
+    for node in nodes:
+        if (of_node := changed.get(node.id)) is not None:
+            references = await final_references(changes, reader, node, of_node)
+            written.append(array_written(node, of_node))
             if len(references):
                 parts.append(part_of(0, len(arrays), references.coords))
                 arrays.append((node.id, node.path))
                 references_of_arrays.append(references)
-    nodes = tuple(changes.node_changes())
-    fork = ForkChanges(origin.fork, origin.epoch, origin.number, nodes, reads, origin.parents, tuple(written))
+    fork = ForkChanges(origin.fork, origin.epoch, origin.number, node_changes, b"", origin.parents, tuple(written))
     references = _concatenate(references_of_arrays)
     known = [table.bound_to(references) for table in changes.packs.statistics_tables()]
     statistics = tuple([piece for table in known if table is not None for piece in table.pieces()])

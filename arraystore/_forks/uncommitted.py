@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from arraystore._changes.change_set import ChangeSet
+from arraystore._changes.change_set import ArrayChanges, ChangeSet
 from arraystore._chunks.pack_writer import PackWriter
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepare import final_references
@@ -112,7 +112,7 @@ async def build_uncommitted_view(changes: ChangeSet, reader: ChunkReader) -> Unc
     """Return a view of a session's uncommitted changes, without a request unless a shrink requires one."""
     with changes.lock:
         unsent = changes.packs.settle()
-        overlay = dict(changes.nodes)
+        overlay, arrays = dict(changes.nodes), changes.copied_arrays()
     base = changes.base
     nodes, keys = dict(base.nodes), dict(base.keys)
     for key in overlay:
@@ -120,13 +120,13 @@ async def build_uncommitted_view(changes: ChangeSet, reader: ChunkReader) -> Unc
         if before is not None:
             del keys[before.id]
     touched: dict[str, Node] = {key: node for key, node in overlay.items() if node is not None}
-    for identifier in list(changes.arrays):
+    for identifier, written in arrays.items():
         node = _find(identifier, touched, base, overlay)
         if node is not None:
-            touched[node.key] = replace(node, layers=(*node.layers, *await _build_layers(changes, reader, node)))
+            layers = await _build_layers(changes, reader, node, written)
+            touched[node.key] = replace(node, layers=(*node.layers, *layers))
     nodes.update(touched)
     keys.update({node.id: key for key, node in touched.items()})
-    unsent |= changes.packs.settle()  # packs opened since, where other threads are writing
     gone = tuple(key for key, node in overlay.items() if node is None and key in base.nodes)
     state = replace(base, nodes=nodes, keys=keys, recorded=False)
     return UncommittedView(state, gone, tuple(touched.values()), base, changes.packs, unsent)
@@ -142,15 +142,15 @@ def _find(
     return next((node for node in touched.values() if node.id == identifier), None)
 
 
-async def _build_layers(changes: ChangeSet, reader: ChunkReader, node: Node) -> list[Layer]:
+async def _build_layers(changes: ChangeSet, reader: ChunkReader, node: Node, changed: ArrayChanges) -> list[Layer]:
     """Return layers for the chunks written to an array, and for those that a shrink cut off."""
     new_id = changes.packs.environment.new_id
-    cuts = _cuts(node, changes.arrays[node.id].visible)
+    cuts = _cuts(node, changed.visible)
     if cuts is None:
-        written = await final_references(changes, reader, node)
+        written = await final_references(changes, reader, node, changed)
         cuts = []
     else:
-        written = changes.references(node.id)
+        written = changes.references(changed)
         if not node.layers:
             written = written.take(written.source != DELETED)
     manifests = [_deleted(box) for box in cuts] + _manifests(written)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from arraystore._changes.change_set import ChangeSet
+from arraystore._changes.change_set import ArrayChanges, ChangeSet
 from arraystore._forks.merged import Merged, grid_of
 from arraystore._forks.payload_table import PAYLOAD, PayloadTable
 from arraystore._format.box import Box
@@ -26,9 +26,9 @@ DECODING_MEMBERS = "data type, chunks, codecs, fill value, names of dimensions, 
 """What determines how chunks are decoded, for errors."""
 
 
-def array_written(changes: ChangeSet, node: Node) -> WrittenArray:
+def array_written(node: Node, written: ArrayChanges) -> WrittenArray:
     """Return an array of a fork as the fork sees it."""
-    return WrittenArray(node.id, _decoding(node), changes.arrays[node.id].visible)
+    return WrittenArray(node.id, _decoding(node), written.visible)
 
 
 def decodes_alike(first: Node, second: Node) -> bool:

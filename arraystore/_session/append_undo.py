@@ -158,7 +158,7 @@ class ChunksBefore:
         """Return a node as it is now; its chunks are not overwritten in place from now on."""
         written, touched = changes.arrays.get(node.id), changes.touched.get(node.id)
         if written is not None:
-            written = ArrayChanges(written.table.copy(), written.visible)
+            written = written.copy()
             _settle(changes, written.table.columns()[1])
         touched = None if touched is None else touched.copy()
         return cls(node, changes.appends.get(node.id), written, touched)

@@ -155,8 +155,9 @@ class ForkSession(SessionBase):
         self._sent += 1
         line = self._lineage
         origin = PayloadOrigin(line.session, ForkId(self._id), line.epoch, self._sent, line.parents)
-        payload = await collect(self.hierarchy.writable(), self._reader, origin, self._noted())
-        return encode_changes(replace(payload, forks=(*payload.forks, *self._covered_forks())))
+        payload = await collect(self.hierarchy.writable(), self._reader, origin)
+        own = [replace(each, reads=self._noted()) for each in payload.forks]  # all that what was written depends on
+        return encode_changes(replace(payload, forks=(*own, *self._covered_forks())))
 
     def _covered_forks(self) -> Iterator[ForkChanges]:
         """Yield forks of others that were merged into this fork, for these not to wait for them."""
@@ -392,17 +393,18 @@ def _merge_payloads(session: SessionBase, ledger: ForkLedger, payloads: Sequence
     noted: list[ReadSet] = []
     if reads is not None:
         noted = [ReadSet.decode(PAYLOAD, fork.reads) for payload in decoded for fork in payload.forks if fork.reads]
-    if isinstance(session, ForkSession):
-        merged = apply_payloads(changes, session._number(decoded), ledger.merged, on_overlap)
-        ledger.settle(merged, ForkId(session._id))
-        session._note_merged(decoded)
-    else:
-        merged = apply_payloads(changes, decoded, ledger.merged, on_overlap)
-        ledger.settle(merged)
+    with changes.lock:  # a commit meanwhile has what they wrote with what it depends on, or neither
+        if isinstance(session, ForkSession):
+            merged = apply_payloads(changes, session._number(decoded), ledger.merged, on_overlap)
+            ledger.settle(merged, ForkId(session._id))
+            session._note_merged(decoded)
+        else:
+            merged = apply_payloads(changes, decoded, ledger.merged, on_overlap)
+            ledger.settle(merged)
+        for reads_of_fork in noted:
+            assert reads is not None
+            reads.update(reads_of_fork)
     _settle_at_issuers(merged)
-    for reads_of_fork in noted:
-        assert reads is not None
-        reads.update(reads_of_fork)
     session.hierarchy.forget()
 
 

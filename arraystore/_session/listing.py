@@ -46,8 +46,9 @@ async def untracked_chunks(hierarchy: Hierarchy, node: Node) -> References:
     """Load them as `present_chunks`, but without adding the array to the read set."""
     changes = hierarchy.changes
     parts = await hierarchy.reader.references(node.layers)
-    if changes is not None and node.id in changes.arrays:
-        parts.append(await final_references(changes, hierarchy.reader, node))
+    written = None if changes is None else changes.arrays.get(node.id)
+    if changes is not None and written is not None:
+        parts.append(await final_references(changes, hierarchy.reader, node, written))
     ndim = 0 if node.kind == NodeKind.FILE else len(array_info(node.documents).grid)
     parts = [part for part in parts if len(part)]
     if not parts:

@@ -49,11 +49,11 @@ def _kinds(present: References, uncommitted: Bools) -> list[ChunkKind]:
 
 def _uncommitted(present: References, node: Node, changes: ChangeSet | None) -> Bools:
     """Return which chunks were written in the session."""
-    if changes is None or node.id not in changes.arrays:
+    written = None if changes is None else changes.arrays.get(node.id)
+    if changes is None or written is None:
         return np.zeros(len(present), dtype=bool)
     with changes.lock:
-        written = changes.arrays[node.id].table.columns()[0]
-    return _rows(present.coords, written)
+        return _rows(present.coords, written.table.columns()[0])
 
 
 def _rows(coords: Int64s, others: Int64s) -> Bools:

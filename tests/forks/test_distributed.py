@@ -47,7 +47,8 @@ def locations(session: ars.Session, path: str) -> list[str]:
     """Return the URLs of all virtual chunks of an array that the session has set, in order of the chunks."""
     node = session.hierarchy.node(path)
     assert node is not None
-    references = session.hierarchy.writable().references(node.id)
+    changes = session.hierarchy.writable()
+    references = changes.references(changes.array(node))
     return [references.locations.url(n - VIRTUAL) for n in references.source.tolist() if n >= VIRTUAL]
 
 

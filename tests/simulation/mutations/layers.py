@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from arraystore._changes.change_set import ChangeSet
+from arraystore._changes.change_set import ArrayChanges, ChangeSet
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit import prepare
 from arraystore._forks import merge
@@ -70,12 +70,12 @@ def _in_other_order(payloads: Sequence[ChangePayload]) -> Any:
 _final_references = prepare.final_references
 
 
-async def _shrunk_only(changes: ChangeSet, reader: ChunkReader, node: Any) -> References:
-    return changes.references(node.id)
+async def _shrunk_only(changes: ChangeSet, reader: ChunkReader, node: Any, changed: ArrayChanges) -> References:
+    return changes.references(changed)
 
 
-async def _never_erased(changes: ChangeSet, reader: ChunkReader, node: Any) -> References:
-    found = await _final_references(changes, reader, node)
+async def _never_erased(changes: ChangeSet, reader: ChunkReader, node: Any, changed: ArrayChanges) -> References:
+    found = await _final_references(changes, reader, node, changed)
     return found.take(found.source != DELETED)
 
 
