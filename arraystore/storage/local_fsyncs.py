@@ -39,12 +39,14 @@ def fsync_each(fsync: Callable[[str], None], paths: Sequence[str]) -> None:
             except OSError as error:
                 errors.append(error)
 
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="arraystore-fsync") as threads:
-        working = [threads.submit(work)]
-        if wait(working, _PATIENCE).not_done:
-            working += [threads.submit(work) for _ in range(min(_THREADS - 1, len(waiting)))]
-    if errors:
-        raise max(errors, key=is_write_back_error)  # that of one file must not hide that of another
+    try:
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="arraystore-fsync") as threads:
+            working = [threads.submit(work)]
+            if wait(working, _PATIENCE).not_done:
+                working += [threads.submit(work) for _ in range(min(_THREADS - 1, len(waiting)))]
+    finally:
+        if errors:  # none must hide that of another file, as one that no further thread could be started would
+            raise max(errors, key=is_write_back_error)
     for each in working:
         each.result()
 

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -47,6 +50,27 @@ def test_all_files_are_tried_and_no_error_hides_that_data_is_lost(slow: bool) ->
         fsync_each(fsync, PATHS)
     assert caught.value.errno == errno.EIO
     assert sorted(tried) == sorted(PATHS)
+
+
+def test_threads_that_cannot_be_started_hide_no_error_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, refused = ThreadPoolExecutor.submit, threading.Event()
+    started: list[Any] = []
+
+    def submit(threads: ThreadPoolExecutor, work: Callable[[], None]) -> Future[None]:
+        if started:
+            refused.set()
+            raise RuntimeError("can't start new thread")
+        started.append(work)
+        return start(threads, work)
+
+    def fsync(path: str) -> None:
+        refused.wait(60)
+        if path == "file 3":
+            raise OSError(errno.EIO, "failed", path)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", submit)
+    with pytest.raises(OSError, match="failed"):
+        fsync_each(fsync, PATHS)
 
 
 def test_an_error_of_any_kind_is_raised() -> None:
