@@ -139,6 +139,17 @@ def test_arrays_without_values(session: Session) -> None:
     assert float(get(session, "one")) == 4
 
 
+@pytest.mark.parametrize("shape", [(0, 3, 2), (3, 0, 2), (0, 0, 1)])
+def test_statistics_of_other_dimensions_than_an_empty_one_are_empty(session: Session, shape: tuple[int, ...]) -> None:
+    put(session, "a", np.zeros(shape), (1, 3, 2), DIMS)
+    reduce_array(session, "a", "sums", "sum", "x")
+    quantile(session, "a", "quantiles", [0.1, 0.9], "x")
+    histogram(session, "a", "counts", [0, 1, 2, 3], "x")
+    assert get(session, "sums").shape == shape[:2]
+    assert get(session, "quantiles").shape == (2, *shape[:2])
+    assert get(session, "counts").shape == (3, *shape[:2])
+
+
 def test_the_result_has_the_dimensions_and_chunks_that_remain(session: Session) -> None:
     put(session, "a", gappy(), (3, 4, 4), DIMS, attributes={"long_name": "x", "cell_methods": "area: mean"})
     report = reduce_array(session, "a", "g/out", "mean", "t", chunks={"x": 2})

@@ -116,7 +116,7 @@ def _grown(
 def _longest(size: int, read_side: int, write_side: int, most: int) -> int:
     """Return the longest side of at most so many cells, if possible one that ends where chunks at both ends do."""
     if size <= most:
-        return size
+        return max(1, size)  # of no cells, too, boxes are cut
     both = math.lcm(read_side, write_side)
     side = both if both <= most else write_side
     return most // side * side
