@@ -64,6 +64,15 @@ def test_the_ends_of_integers_do_not_overflow() -> None:
     ]
 
 
+@pytest.mark.parametrize("end", [np.nan, np.inf])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_label_that_is_not_finite_hides_no_other_within_the_tolerance(end: float, dtype: str) -> None:
+    index = LabelIndex("x", np.array([1, 2, end], dtype), 0.1)
+    found = index.indices(np.array([0.95, 1.05, 1.95, 2.05, 2.5, np.nan, -np.inf]))
+    assert found.tolist() == [0, 0, 1, 1, NOWHERE, NOWHERE, NOWHERE]
+    assert index.indices(np.array([np.inf])).tolist() == [2 if end == np.inf else NOWHERE]
+
+
 def test_texts_are_found() -> None:
     labels = LabelIndex("place", np.array(["b", "a", "ü"], object))
     assert labels.indices(np.array(["ü", "c", "b", ""], object)).tolist() == [2, NOWHERE, 0, NOWHERE]

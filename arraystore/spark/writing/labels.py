@@ -151,9 +151,11 @@ class LabelIndex:
 
 
 def _distance(labels: Array, values: Array) -> Array:
-    """Return absolute distances of labels from values, without overflow."""
+    """Return absolute distances of labels from values, without overflow; infinity where one of them is NaN."""
     if labels.dtype.kind != "i":
-        return np.abs(labels - values)
+        with np.errstate(invalid="ignore"):
+            distance = np.abs(labels - values)
+        return np.where(labels == values, 0.0, np.where(np.isnan(distance), np.inf, distance))
     high, low = np.maximum(labels, values), np.minimum(labels, values)
     return high.view(np.uint64) - low.view(np.uint64)
 
