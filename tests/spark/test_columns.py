@@ -136,6 +136,7 @@ def test_values_that_do_not_fit_are_marked(
         (st.DayTimeIntervalType(), "i8", "cast the column to long"),
         (st.DayTimeIntervalType(), "m8[M]", "write_regions"),
         (st.TimestampType(), "m8[s]", "interval day to second"),
+        (st.YearMonthIntervalType(), "m8[s]", "months have no fixed length"),
         (st.DoubleType(), "c16", "write_regions"),
     ],
     ids=str,

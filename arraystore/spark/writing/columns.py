@@ -31,6 +31,8 @@ TIMES = frozenset({"timestamp", "timestamp_ntz", "date"})
 INTERVAL = "daytimeinterval"
 COUNTED = TIMES | {INTERVAL}
 """Types whose values are integer counts of microseconds, or of days."""
+_VARYING = frozenset({"yearmonthinterval", "interval"})
+"""Types of lengths of time that count months."""
 NESTED = frozenset({"struct", "array", "map", "variant"})
 _TEXTS = frozenset({"string", "char", "varchar"})
 NESTED_REMEDY = "select its fields or elements as columns of their own"
@@ -227,6 +229,8 @@ def _remedy(kind: str, dtype: np.dtype[Any]) -> str:
         return "Spark has no such values, so write them with write_regions"
     if kind in NESTED:
         return NESTED_REMEDY
+    if kind in _VARYING and dtype.kind == "m":
+        return "months have no fixed length, so make intervals day to second of its days, hours and seconds"
     if kind in TIMES and dtype.kind == "m":
         return "subtract an instant from it, which gives an interval day to second"
     if kind in TIMES and dtype.kind in "iuf":
