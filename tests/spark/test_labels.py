@@ -73,6 +73,20 @@ def test_a_label_that_is_not_finite_hides_no_other_within_the_tolerance(end: flo
     assert index.indices(np.array([np.inf])).tolist() == [2 if end == np.inf else NOWHERE]
 
 
+@pytest.mark.parametrize(
+    ("values", "tolerance", "pair"),
+    [
+        (np.array([3.0, 1.0, 1.01, 7.0]), 0.1, (1, 2)),
+        (np.array([1, 2, np.nan, np.inf]), 0.1, None),
+        (np.array([5, 0, 3]), 2, (2, 0)),
+        (np.array([-(2**63), 2**63 - 1]), 1, None),
+        (np.array([1.0, 1.0000001]), 0, None),
+    ],
+)
+def test_labels_that_one_value_could_mean_are_noticed(values: np.ndarray, tolerance: float, pair: Any) -> None:
+    assert LabelIndex("x", values, tolerance).near_each_other() == pair
+
+
 def test_texts_are_found() -> None:
     labels = LabelIndex("place", np.array(["b", "a", "ü"], object))
     assert labels.indices(np.array(["ü", "c", "b", ""], object)).tolist() == [2, NOWHERE, 0, NOWHERE]

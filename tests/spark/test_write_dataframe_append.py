@@ -236,6 +236,32 @@ def test_labels_that_are_one_to_the_coordinate_are_appended_once(
     assert read_array(repo, "a").tolist() == [[0, 0], [1, 0], [2, 3]]
 
 
+@pytest.mark.parametrize("through", ["function", "data source"])
+def test_new_labels_within_the_tolerance_of_each_other_are_refused(
+    spark: SparkSession, tmp_path: Path, repo: ars.Repository, through: str
+) -> None:
+    def save(*labels: float) -> None:
+        frame = spark.createDataFrame(pa.table({"z": labels, "a": labels})).coalesce(1)
+        if through == "function":
+            session = repo.writable_session("main")
+            write_dataframe(frame, session, "g", dims=["z"], values=["a"], coords="label", tolerance=0.01,
+                append_dim="z", create=True)  # fmt: skip
+            session.commit("labels")
+        else:
+            options = {"group": "g", "values": "a", "coords": "label", "dims": "z", "tolerance": "0.01"}
+            options |= {"appendDim": "z", "create": "true"}
+            frame.write.format("arraystore").mode("append").options(**options).save(str(tmp_path / "repo"))
+
+    for labels in (1.0, 2.0, 2.005), (1.0, 2.0), (2.005, 3.0, 3.005), (2.005, 3.0):
+        if len(labels) == 3:
+            with pytest.raises(Exception, match=r"labels .*\.0 and .*\.005 of column 'z' are new, and within"):
+                save(*labels)
+        else:
+            save(*labels)
+    assert read_array(repo, "g/z").tolist() == [1, 2, 3]
+    assert read_array(repo, "g/a").tolist() == [1, 2.005, 3]
+
+
 def test_intervals_are_labels_and_values_of_timedeltas(spark: SparkSession, repo: ars.Repository) -> None:
     session = repo.writable_session("main")
     zarr.create_array(session.store, name="step", data=np.array([0, 6], "m8[h]"), dimension_names=["step"])

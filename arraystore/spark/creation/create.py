@@ -26,6 +26,7 @@ from arraystore.spark.creation.new_arrays import CreatedArray, NewArrays
 from arraystore.spark.creation.new_coordinates import NewCoordinate, new_coordinate, passed_coordinate
 from arraystore.spark.creation.new_variables import NewVariable, attributes_of, new_variable
 from arraystore.spark.reading.opening import dimension_names
+from arraystore.spark.writing.axes import Tolerance, check_apart, label_axis
 from arraystore.spark.writing.columns import INTEGERS, column_kind
 from arraystore.spark.writing.planning import DimensionColumnKinds, DimensionColumnNames, for_dimension
 
@@ -55,6 +56,8 @@ class MissingArrays:
     """Lengths of the dimensions that the group has."""
     siblings: Mapping[tuple[str, ...], tuple[int, ...]]
     """Chunks of the arrays of the group by their dimensions."""
+    tolerance: Tolerance | Mapping[str, Tolerance] | None = None
+    """Largest distance of a value from its label, for all dimensions or by dimension."""
 
 
 def find_missing(
@@ -67,6 +70,7 @@ def find_missing(
     value: str | None,
     values: Mapping[str, str] | Sequence[str] | None,
     coords: DimensionColumnKinds,
+    tolerance: Tolerance | Mapping[str, Tolerance] | None = None,
 ) -> MissingArrays | None:
     """Return the arrays to create, None if all exist; raise `InvalidInputError` if they cannot be created."""
     named = _named_dims(dims)
@@ -85,7 +89,7 @@ def find_missing(
         check_choice("coords", kind, ("index", "label"))
     variables = tuple(new_variable(schema, where, column, choice) for where, column in missing.items())
     _check_mentioned(choice, named, columns)
-    return MissingArrays(group, variables, columns, named, kinds, sizes, siblings)
+    return MissingArrays(group, variables, columns, named, kinds, sizes, siblings, tolerance)
 
 
 def _named_dims(dims: DimensionColumnNames | None) -> dict[str, str]:
@@ -266,6 +270,9 @@ def _coordinate(
     else:
         assert found is not None
         labels = new_coordinate(name, kind, found, units)
+        tolerance = for_dimension(name, missing.tolerance, None)
+        if tolerance is not None:
+            check_apart(label_axis(schema, name, column, labels.labels, labels.attributes, tolerance))
     field = next(field for field in schema.fields if field.name == column)
     attributes = {**attributes_of(field, choice.attributes.get(name, {})), **labels.attributes}
     return NewCoordinate(labels.labels, attributes)

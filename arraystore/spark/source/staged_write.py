@@ -176,7 +176,7 @@ def missing_arrays(session: Session, schema: StructType, options: WriteOptions) 
     arguments = options.arguments
     return find_missing(
         session, schema, options.path, options.create, dims=options.dims, value=arguments.get("value"),
-        values=arguments.get("values"), coords=arguments.get("coords", "index"),
+        values=arguments.get("values"), coords=arguments.get("coords", "index"), tolerance=arguments.get("tolerance"),
     )  # fmt: skip
 
 

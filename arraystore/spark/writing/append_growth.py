@@ -25,7 +25,7 @@ from arraystore.errors import InvalidInputError
 from arraystore.spark.cf_time import cf_time_codec
 from arraystore.spark.reading.opening import dimension_names
 from arraystore.spark.spark_action import run_action
-from arraystore.spark.writing.axes import Axis, Tolerance, label_axis, read_coordinate
+from arraystore.spark.writing.axes import Axis, Tolerance, check_apart, label_axis, read_coordinate
 from arraystore.spark.writing.chunk_grid import NOWHERE
 from arraystore.spark.writing.columns import (
     COUNTED,
@@ -144,8 +144,11 @@ def find_growth(
         _check_unlabelled(first.group, dimension, arrays, before, after)
         return Growth(dimension, arrays, before, after)
     values, attrs = read_coordinate(session.store, first.group, dimension, before)
-    axis_now = label_axis(rows.schema, dimension, column, values, attrs, for_dimension(dimension, tolerance, None))
+    own = for_dimension(dimension, tolerance, None)
+    axis_now = label_axis(rows.schema, dimension, column, values, attrs, own)
     labels = _new_labels(axis_now, _labels(rows, axis_now, append_labels), values, attrs)
+    if own is not None:
+        check_apart(label_axis(rows.schema, dimension, column, labels, attrs, own))
     path = f"{first.group}/{dimension}".strip("/")
     return Growth(dimension, arrays, before, before + len(labels), path, labels)
 

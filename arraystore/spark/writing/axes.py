@@ -185,6 +185,17 @@ def label_axis(
     return Axis(column, kind, len(values), labels)
 
 
+def check_apart(axis: Axis) -> None:
+    """Check that no new label is within the tolerance of another one, which it would be if it came in a later write."""
+    pair = None if axis.labels is None else axis.labels.near_each_other()
+    if pair is not None:
+        one, other = map(axis.text, pair)
+        raise InvalidInputError(
+            f"the labels {one} and {other} of column {axis.column!r} are new, and within the tolerance of each other: "
+            "round the column first, so that rows that belong together have one label, or lower the tolerance"
+        )
+
+
 def _numbers(name: str, kind: str, values: Array, tolerance: float) -> LabelIndex:
     digits = kind in INTEGERS or kind == "decimal"
     if digits and values.dtype.kind in "iu":

@@ -130,6 +130,15 @@ class LabelIndex:
             index = self._order[index]
         return np.where(matches, index, NOWHERE).astype(np.int64, copy=False)
 
+    def near_each_other(self) -> tuple[int, int] | None:
+        """Return the indices of two labels that are within the tolerance of each other; None if there are none."""
+        if not self.tolerance or len(self.values) < 2:
+            return None
+        gaps = _distance(self._sorted[1:], self._sorted[:-1])
+        close = np.flatnonzero(gaps <= self.tolerance)[:1]
+        pair = np.append(close, close + 1) if self._order is None else self._order[np.append(close, close + 1)]
+        return (int(pair[0]), int(pair[1])) if len(pair) else None
+
     @cached_property
     def _places(self) -> dict[str, int]:
         return {text: index for index, text in enumerate(self.values.tolist())}

@@ -90,7 +90,7 @@ def write_dataframe(
     tolerance
         Largest distance of a value from its label, by dimension or for all: a number in the unit of the coordinate, or
         a timedelta.  By default labels match exactly; times in floating point to half a millisecond.  What is within
-        it of a label is no new label for `append_dim`.
+        it of a label is no new label for `append_dim`, and new labels that are within it of each other are refused.
     partial
         Treatment of cells without rows, in chunks that rows are written to: ``"merge"`` keeps them,
         ``"fill"`` gives them the fill value.
@@ -212,6 +212,7 @@ def _create_arrays(
     made = create_missing(
         rows.df, session, rows.path, choice,
         append_dim=append_dim, dims=rows.dims, value=rows.value, values=rows.values, coords=rows.coords,
+        tolerance=rows.options["tolerance"],
     )  # fmt: skip
     return stack.enter_context(made)
 
