@@ -134,6 +134,7 @@ def test_values_that_do_not_fit_are_marked(
         (st.StringType(), "S3", "cast the column to binary"),
         (st.ArrayType(st.LongType()), "i8", "select its fields or elements"),
         (st.DayTimeIntervalType(), "i8", "cast the column to long"),
+        (st.DayTimeIntervalType(), "f8", r"cast the column to decimal\(18,6\)"),
         (st.DayTimeIntervalType(), "m8[M]", "write_regions"),
         (st.TimestampType(), "m8[s]", "interval day to second"),
         (st.YearMonthIntervalType(), "m8[s]", "months have no fixed length"),

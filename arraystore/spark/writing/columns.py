@@ -231,6 +231,8 @@ def _remedy(kind: str, dtype: np.dtype[Any]) -> str:
         return NESTED_REMEDY
     if kind in _VARYING and dtype.kind == "m":
         return "months have no fixed length, so make intervals day to second of its days, hours and seconds"
+    if kind == INTERVAL and dtype.kind == "f":
+        return "cast the column to decimal(18,6) first, which gives seconds"
     if kind in TIMES and dtype.kind == "m":
         return "subtract an instant from it, which gives an interval day to second"
     if kind in TIMES and dtype.kind in "iuf":
