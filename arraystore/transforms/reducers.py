@@ -1,7 +1,7 @@
 """Reducers: partial results of blocks, which are combined in order and finished at the end.
 
-Sums of integers are exact, and those of floats are in double precision with the rounding error of each addition carried
-along, so that the result does not depend on how blocks are cut, up to its last bit.  Variances are combined from means
+Sums of integers are exact, and those of floats are in double precision, with the rounding error of each addition of two
+blocks carried along, so that they are no worse for being cut into many.  Variances are combined from means
 and squared deviations of blocks (Chan, Golub and LeVeque 1983), never from sums of squares.
 """
 

@@ -75,7 +75,7 @@ def reduce_array(
         Path of the result, which is created with the remaining dimensions and attributes.
     function
         ``"mean"``, ``"sum"``, ``"min"``, ``"max"``, ``"std"``, ``"var"`` or ``"count"``.  Floats are summed in double
-        precision with compensation, and results have their type; sums of integers are exact in 64 bits.
+        precision, blocks with compensation, and results have their type; sums of integers are exact in 64 bits.
     dims
         Dimensions to reduce; all by default.
     skipna
