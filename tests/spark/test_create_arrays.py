@@ -15,6 +15,7 @@ import arraystore as ars
 from arraystore.errors import ConflictError, InvalidInputError
 from arraystore.spark import NewArrays, read_dataframe, write_dataframe
 from arraystore.spark.creation.chunk_choice import choose_chunks
+from arraystore.spark.creation.create import find_missing
 from arraystore.spark.creation.distinct_labels import LONGEST_LABEL
 from arraystore.spark.creation.new_coordinates import new_coordinate
 from arraystore.spark.creation.new_variables import new_variable
@@ -266,3 +267,16 @@ def test_types_fill_values_and_attributes_come_from_the_column() -> None:
     for name, message in ("packed", "scale_factor"), ("money", "cast it first"):
         with pytest.raises(InvalidInputError, match=message):
             new_variable(schema, name, name, NewArrays())
+
+
+@pytest.mark.parametrize("group", ["g/v", "g/v/deep"])
+def test_no_array_is_created_below_another_one(repo: ars.Repository, group: str) -> None:
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="g/v", shape=(3,), dtype="i4")
+    fields = [StructField("x", LongType()), StructField("w", LongType())]
+    with pytest.raises(InvalidInputError, match="'/g/v' is an array"):
+        find_missing(
+            session, StructType(fields), group, NewArrays(), dims=["x"], value=None, values=["w"], coords="index"
+        )

@@ -82,6 +82,7 @@ def find_missing(
     if len(groups) > 1:
         raise InvalidInputError(f"arrays of several groups cannot be created together: {sorted(groups)}")
     (group,) = groups
+    _check_group(session, group)
     _check_names(group, named, [where.rpartition("/")[2] for where in missing])
     sizes, siblings = _group_dimensions(session, group, named)
     kinds = {name: for_dimension(name, coords, "index") for name in named}
@@ -126,11 +127,23 @@ def _columns_of(
 
 
 def _exists(session: Session, path: str) -> bool:
+    return _open(session, path) is not None  # if it is a group, the plan of the write says so
+
+
+def _open(session: Session, path: str) -> zarr.Array[Any] | zarr.Group | None:
     try:
-        zarr.open(session.store, path=path, mode="r")
+        return zarr.open(session.store, path=path, mode="r")
     except FileNotFoundError:
-        return False
-    return True  # if it is a group, the plan of the write says so
+        return None
+
+
+def _check_group(session: Session, group: str) -> None:
+    """Check that arrays can be created in a group: neither it nor anything above it is an array."""
+    for path in _groups(group):
+        if isinstance(_open(session, path), zarr.Array):
+            raise InvalidInputError(
+                f"'/{path}' is an array, and arrays are created in groups: name the path of a group with values="
+            )
 
 
 def _check_names(group: str, dims: Mapping[str, str], variables: Sequence[str]) -> None:
