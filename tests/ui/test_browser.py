@@ -91,6 +91,19 @@ def test_the_history_is_searched_and_moved_through_with_keys(watched: Watched, u
     watched.until("document.querySelector('.bar .hint').textContent.startsWith('3 snapshots')")
 
 
+def test_a_key_that_is_held_asks_for_the_last_row_only(watched: Watched, url: str, world: World) -> None:
+    page = watched.open(url, ".details .facts")
+    page.focus(".virtual")
+    asked = len(watched.requests)
+    hold = "(list) => list.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowDown', repeat: true, bubbles: true}))"
+    for _ in range(4):
+        page.eval_on_selector(".virtual", hold)
+    page.wait_for_selector(f".details code:text('{world.ids['first']}')")
+    assert {each for each in watched.requests[asked:] if "snapshot?" in each} == {
+        f"{url}api/snapshot?id={world.ids['first']}"
+    }
+
+
 def test_the_history_follows_its_address(watched: Watched, url: str, world: World) -> None:
     page = watched.open(f"{url}#/history?q=second&id={world.ids['second']}", ".details .facts")
     status = "document.querySelector('.bar .hint').textContent"
@@ -408,6 +421,36 @@ def test_the_keyboard_alone_reaches_everything(watched: Watched, url: str, world
     assert (page.evaluate("document.activeElement.id"), page.url) == ("main", address)
 
 
+def test_rows_of_a_small_screen_keep_their_parts_apart(browser: Any) -> None:
+    storage = arraystore.in_memory_storage()
+    repo = arraystore.Repository.create(storage)
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="many", shape=(2,) * 20, chunks=(2,) * 20, dtype="u1")
+    session.commit("An array of many dimensions")
+    repo.create_branch("experiments-with-a-long-name/mixed-layer-depth", repo.lookup_branch("main"))
+    watched = Watched(browser, width=390, height=800)
+    rights = "(parts) => parts.map((part) => part.getBoundingClientRect()).map((box) => [box.left, box.right])"
+    with serving(storage) as url:
+        page = watched.open(url, ".details .facts")
+        row = ".virtual-row:visible:has-text('many dimensions')"
+        (_, end), (start, _) = page.eval_on_selector_all(f"{row} .subject, {row} time", rights)
+        assert end <= start
+        (left, right) = page.eval_on_selector_all(f"{row} .subject .text", rights)[0]
+        assert right - left > 40
+        page = watched.open(f"{url}#/data/branch%3Amain", ".chunks .key")
+        selected = ".tree .virtual-row[aria-selected=true] > :not(.icon)"
+        (left, right), (start, _) = page.eval_on_selector_all(selected, rights)
+        assert right - left > 100
+        assert right <= start
+        tops = "(steps) => steps.map((step) => step.getBoundingClientRect().top)"
+        places = page.eval_on_selector_all(".timeline .step", tops)
+        assert len(set(places)) == 1
+        page.fill(".tree input", "nothing like it")
+        watched.until("document.querySelector('.tree > .hint').textContent.startsWith('0 found')")
+    watched.close()
+    assert watched.problems == []
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_small_screen_needs_no_scrolling_to_the_side(browser: Any, url: str, view: str) -> None:
     watched = Watched(browser, width=380, height=760)
@@ -428,6 +471,9 @@ def test_a_hostile_repository_stays_text_and_nothing_leaves_the_machine(browser:
         assert MARKUP in page.locator(".details").inner_text()
         page.goto(f"{url}#/data/{ids['broken']}?path=/names")
         page.wait_for_selector(".node table")
+        assert "\u202e" not in page.locator("body").inner_text()
+        assert page.locator(".tree .virtual-row:has-text('\ufffdgnp.exe')").count() == 1
+        assert page.locator(".tree .virtual-row:has-text('ctrl\ufffd[31m')").count() == 1
         for row in range(page.locator(".tree .virtual-row:visible").count()):
             page.locator(".tree .virtual-row:visible").nth(row).click()
             watched.until("document.querySelector('.node').children.length > 0")

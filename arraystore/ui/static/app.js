@@ -106,6 +106,7 @@ async function show(force = false) {
   current = { view, abort, update: null };
   const mine = current;
   const root = h("div", { class: `view view-${known}` });
+  main.setAttribute("aria-busy", "true");
   try {
     const update = await view.show(root, place, abort.signal, (element) => {
       if (mine === current) put(element);
@@ -124,6 +125,7 @@ async function show(force = false) {
 // Shows a view; whoever came by a link of the one before goes on with the keyboard where it was.
 function put(element) {
   const inside = main.contains(document.activeElement);
+  main.removeAttribute("aria-busy");
   fill(main, element);
   if (inside) main.focus({ preventScroll: true });
 }

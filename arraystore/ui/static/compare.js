@@ -1,14 +1,14 @@
 // Differences of any two snapshots: nodes, documents, chunks, values.
 
 import { get } from "./api.js";
-import { colour, fill, h } from "./dom.js";
-import { count, number, plural, short, when } from "./format.js";
+import { busy, colour, fill, h, plain } from "./dom.js";
+import { count, isNear, number, plural, precise, short, when } from "./format.js";
 import { cellsOf, Grid, placeOf } from "./grid.js";
 import { extent, Plane, tick } from "./plane.js";
 import { link, note, push } from "./router.js";
 import { Slices } from "./slices.js";
 import { newestHistory, overview, resolve } from "./state.js";
-import { valuePanel } from "./values.js";
+import { drawn, valuePanel } from "./values.js";
 
 const KINDS = [["chunks", "▦", "Chunks"], ["updated", "~", "Metadata"], ["created", "+", "New"], ["deleted", "−", "Deleted"], ["moved", "→", "Moved"]];
 const MOST_CHOICES = 200;
@@ -96,7 +96,7 @@ class ComparePage {
       else button.removeAttribute("aria-current");
     }
     try {
-      const found = await get("diff-node", { ...this.ids, path });
+      const found = await busy(this.node, get("diff-node", { ...this.ids, path }));
       const at = found.side === "before" ? this.ids.from : this.ids.to;
       if (this.path !== path || this.signal.aborted) return;
       fill(this.node, h("div", { class: "node-head" }, h("h1", { class: "crumbs" }, `/${found.path}`),
@@ -140,7 +140,7 @@ class ComparePage {
       const mine = (run += 1);
       let values;
       try {
-        values = await get("diff-values", { ...this.ids, path: found.path, ...slices.slice });
+        values = await busy(body, get("diff-values", { ...this.ids, path: found.path, ...slices.slice }));
       } catch (error) {
         if (mine === run) fill(body, h("p", { class: "hint" }, error.message));
         planes = null;
@@ -149,14 +149,17 @@ class ComparePage {
       if (mine !== run) return;
       slices.show(values);
       const difference = values.tables === null ? values.summaries[2] : null;
-      numbers.textContent = values.differing === 0 ? "equal here" : difference === null ? `${differ(values.differing, "item")} here` : difference.minimum === null ? `${plural(values.differing, "item")} in one of the two only` : `${differ(values.differing, "item")} here: ${number(difference.minimum)} to ${number(difference.maximum)}${values.units ? ` ${values.units}` : ""}, mean ${number(difference.mean)}`;
+      const text = values.differing === 0 ? "equal here" : difference === null ? `${differ(values.differing, "item")} here` : difference.minimum === null ? `${plural(values.differing, "item")} in one of the two only` : !difference.minimum && !difference.maximum ? `${differ(values.differing, "item")} here, none of those that are drawn` : `${differ(values.differing, "item")} here: ${number(difference.minimum)} to ${number(difference.maximum)}${values.units ? ` ${values.units}` : ""}, mean ${number(difference.mean)}`;
+      numbers.textContent = plain([text, values.clipped && " · a part of it", values.tables === null && drawn(values.axes)].filter(Boolean).join(""));
       if (values.tables !== null) {
         fill(body, twoTables(values));
         planes = null;
         return;
       }
       if (values.kind !== "image" && values.kind !== "line") {
-        fill(body, h("p", { class: "scalar" }, `${number(values.before.values[0])} → ${number(values.after.values[0])}`));
+        const [old, now] = [values.before.values[0], values.after.values[0]];
+        const digits = isNear(Math.min(old, now), Math.max(old, now)) ? precise : number;
+        fill(body, h("p", { class: "scalar" }, `${digits(old)} → ${digits(now)}`));
         return;
       }
       if (planes === null) {
@@ -178,7 +181,7 @@ function twoTables({ tables, axes }) {
   const figure = (title, mine, other) => {
     const rows = axes.length < 2 ? (mine[0] || []).map((_, at) => [at, 0, at]) : mine.map((_, at) => [at, at, 0]);
     const cells = ([, row, column]) => (axes.length < 2 ? [mine[0][column]] : mine[row]).map((item, at) =>
-      h("td", { class: item === (other[row] || [])[axes.length < 2 ? column : at] ? "" : "differs" }, item));
+      h("td", { class: item === (other[row] || [])[axes.length < 2 ? column : at] ? "words" : "words differs" }, item));
     return h("figure", {}, h("figcaption", {}, title), h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": title },
       h("table", { class: "numbers-table" }, h("tbody", {}, rows.map((row) => h("tr", {}, axes.length > 0 && h("th", { scope: "row" }, tick(axes[0], row[0])), cells(row)))))));
   };

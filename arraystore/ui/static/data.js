@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { chunkPanel } from "./chunks.js";
-import { fill, h, later } from "./dom.js";
+import { busy, fill, h, later } from "./dom.js";
 import { bytes, count, name, plural, shape } from "./format.js";
 import { fact } from "./history.js";
 import { link, note, push, replace } from "./router.js";
@@ -75,7 +75,8 @@ class DataPage {
     this.list.selected = this.rows.findIndex((row) => row.path === this.path);
     this.list.setLength(this.rows.length);
     const arrays = rows.filter((row) => row.kind === "array").length;
-    this.hint.textContent = `${plural(arrays, "array")}, ${plural(rows.length - arrays, "group")}${this.tree.more ? `, ${count(this.tree.more)} more nodes are not listed` : ""}`;
+    const all = `${plural(arrays, "array")}, ${plural(rows.length - arrays, "group")}${this.tree.more ? `, ${count(this.tree.more)} more nodes are not listed` : ""}`;
+    this.hint.textContent = this.words ? `${count(this.rows.length)} found · ${all}` : all;
   }
 
   isHidden(path) {
@@ -165,7 +166,7 @@ class DataPage {
     if (row >= 0 && row !== this.list.selected) this.list.pick(row, true);
     const at = this.id;
     try {
-      const found = await get("node", { at, path });
+      const found = await busy(this.node, get("node", { at, path }));
       if (this.path !== path || this.id !== at || this.signal.aborted) return;
       if (gently && this.panels && this.panels.path === path && found.kind === "array" && !found.broken) {
         fill(this.panels.head, heading(found, this));

@@ -1,5 +1,12 @@
 // Elements made of text and attributes only: nothing that comes from a repository is ever parsed as markup.
 
+const SHOWN = new Set(["aria-label", "label", "title"]);
+
+// Shows characters that would reorder or hide others as what they are, so that no name looks like another one.
+export function plain(text) {
+  return text.replace(/[^\P{Cc}\n\r\t]|[\u202a-\u202e\u2066-\u2069]/gu, "\ufffd");
+}
+
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -7,7 +14,7 @@ export function h(tag, attributes = {}, ...children) {
     if (name === "class") element.className = value;
     else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "value") element.value = value;
-    else element.setAttribute(name, value === true ? "" : String(value));
+    else element.setAttribute(name, value === true ? "" : SHOWN.has(name) ? plain(String(value)) : String(value));
   }
   add(element, children);
   return element;
@@ -16,7 +23,7 @@ export function h(tag, attributes = {}, ...children) {
 export function add(element, children) {
   for (const child of children.flat(Infinity)) {
     if (child === undefined || child === null || child === false) continue;
-    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    element.append(child instanceof Node ? child : document.createTextNode(plain(String(child))));
   }
   return element;
 }
@@ -24,6 +31,16 @@ export function add(element, children) {
 export function fill(element, ...children) {
   element.replaceChildren();
   return add(element, children);
+}
+
+// Fades an element while one waits for what it is going to show.
+export async function busy(element, work) {
+  element.setAttribute("aria-busy", "true");
+  try {
+    return await work;
+  } finally {
+    element.removeAttribute("aria-busy");
+  }
 }
 
 export function later(milliseconds, work) {

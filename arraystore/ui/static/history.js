@@ -91,7 +91,7 @@ class HistoryPage {
   }
 
   tell(text) {
-    this.status.textContent = text;
+    fill(this.status, text);
   }
 
   filter(words, branch, quiet = false) {

@@ -1,7 +1,7 @@
 // A plane or a line of values on a canvas, with axes, a colour bar and a reading of what is under the pointer.
 
 import { rising, shade, ticks, turning } from "./colours.js";
-import { colour, h, onResize, sized } from "./dom.js";
+import { colour, h, onResize, plain, sized } from "./dom.js";
 import { isNear, number, precise } from "./format.js";
 
 const BAR = 14;
@@ -106,6 +106,7 @@ export class Plane {
     context.imageSmoothingEnabled = false;
     context.fillStyle = colour("--nothing");
     context.fillRect(box.x, box.y, box.width, box.height);
+    if (this.diverging) hatch(context, box);
     context.drawImage(this.picture, box.x, box.y, box.width, box.height);
     context.strokeStyle = colour("--line");
     context.lineWidth = 1;
@@ -168,7 +169,7 @@ export class Plane {
     drawBase(context, marks, x, 0, width);
     if (this.found.units) {
       context.textBaseline = "top";
-      context.fillText(cut(this.found.units, 9), x, y + height + 6);
+      context.fillText(cut(plain(this.found.units), 9), x, y + height + 6);
     }
   }
 
@@ -216,7 +217,7 @@ export class Plane {
       const half = context.measureText(cut(label, LONGEST)).width / 2;
       context.fillText(cut(label, LONGEST), Math.min(Math.max(x(at), half), width - half), box.y + box.height + 6);
     }
-    context.fillText(`${cut(title(across), 60)}${this.found.units ? ` · values in ${this.found.units}` : ""}`, box.x + box.width / 2, box.y + box.height + 24);
+    context.fillText(`${cut(title(across), 60)}${this.found.units ? ` · values in ${plain(this.found.units)}` : ""}`, box.x + box.width / 2, box.y + box.height + 24);
     context.strokeStyle = colour("--accent");
     context.fillStyle = colour("--accent");
     context.lineWidth = 1.8;
@@ -285,7 +286,7 @@ export class Plane {
       const { values, axes, units } = this.found;
       const value = values.values[at.length === 2 ? at[0] * values.shape[1] + at[1] : at[0]];
       const where = at.map((place, axis) => `${axes[axis].name} ${tick(axes[axis], place)}`).join(", ");
-      this.reading.textContent = `${where}: ${Number.isNaN(value) ? "no value" : isNear(this.low, this.high) ? precise(value) : number(value)}${units && !Number.isNaN(value) ? ` ${units}` : ""}`;
+      this.reading.textContent = plain(`${where}: ${Number.isNaN(value) ? "no value" : isNear(this.low, this.high) ? precise(value) : number(value)}${units && !Number.isNaN(value) ? ` ${units}` : ""}`);
     }
   }
 }
@@ -316,6 +317,23 @@ function scale(low, high, most) {
   return marks;
 }
 
+// Tells what has no value from what hardly differs, which is as pale.
+function hatch(context, box) {
+  context.save();
+  context.beginPath();
+  context.rect(box.x, box.y, box.width, box.height);
+  context.clip();
+  context.beginPath();
+  for (let x = box.x - box.height; x < box.x + box.width; x += 8) {
+    context.moveTo(x, box.y + box.height);
+    context.lineTo(x + box.height, box.y);
+  }
+  context.strokeStyle = colour("--dim-chunk");
+  context.lineWidth = 1;
+  context.stroke();
+  context.restore();
+}
+
 function drawBase(context, marks, x, y, width) {
   if (marks.base === undefined) return;
   const text = `${precise(marks.base)} +`;
@@ -331,11 +349,11 @@ function longest(context, marks) {
 }
 
 export function tick(axis, at) {
-  return axis.labels !== null && axis.labels[at] !== undefined ? axis.labels[at] : String(axis.start + at * axis.step);
+  return axis.labels !== null && axis.labels[at] !== undefined ? plain(axis.labels[at]) : String(axis.start + at * axis.step);
 }
 
 function title(axis) {
-  return axis.units ? `${axis.name} (${axis.units})` : axis.name;
+  return plain(axis.units ? `${axis.name} (${axis.units})` : axis.name);
 }
 
 // Of coordinates in metres all digits count.

@@ -1,12 +1,14 @@
 // Everything that is shown has an address: #/view/part/…?name=value
 
+import { plain } from "./dom.js";
+
 export function parse(hash = window.location.hash) {
   const [path, query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
-  const parts = path.split("/").map(plain);
+  const parts = path.split("/").map(unquoted);
   return { view: parts[0] || "history", parts: parts.slice(1), query: new URLSearchParams(query) };
 }
 
-function plain(text) {
+function unquoted(text) {
   try {
     return decodeURIComponent(text);
   } catch {
@@ -31,7 +33,7 @@ export function go(address) {
 export function entitle() {
   const { view, query } = parse();
   const what = [query.get("path"), `${view.slice(0, 1).toUpperCase()}${view.slice(1)}`, "arraystore"];
-  document.title = what.filter((part) => part && part !== "/").join(" – ").slice(0, 200);
+  document.title = plain(what.filter((part) => part && part !== "/").join(" – ").slice(0, 200));
 }
 
 // Changes the address to that of what is shown already, as a new entry in the history of the browser.

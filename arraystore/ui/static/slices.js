@@ -1,7 +1,7 @@
 // Which part of an array is shown: two axes, and a slider for each other dimension.
 
 import { report } from "./api.js";
-import { h, later } from "./dom.js";
+import { h, later, plain } from "./dom.js";
 import { count } from "./format.js";
 
 const MOST = 2 ** 31;
@@ -52,7 +52,7 @@ export class Slices {
     }
     for (const axis of sliding) {
       const label = this.labels.get(axis.dimension);
-      if (label) label.textContent = axes.includes(axis.dimension) ? `${count(axis.start)} to ${count(axis.stop - 1)}` : axis.labels !== null ? axis.labels[0] : String(axis.start);
+      if (label) label.textContent = axes.includes(axis.dimension) ? `${count(axis.start)} to ${count(axis.stop - 1)}` : axis.labels !== null ? plain(axis.labels[0]) : String(axis.start);
     }
   }
 

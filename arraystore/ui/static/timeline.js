@@ -59,6 +59,7 @@ export function timeline(id, travel) {
   if (report === null) start().catch((error) => fill(text, error.message));
   const show = (at) => {
     found.at = at;
+    jump.value = "";  // the branch that was gone to can be gone to again
     if (found.history) place(found.history);
   };
   return { root, show };

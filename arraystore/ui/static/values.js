@@ -1,7 +1,7 @@
 // The values of an array: a plane, a line, or a table.
 
 import { get } from "./api.js";
-import { fill, h } from "./dom.js";
+import { busy, fill, h, plain } from "./dom.js";
 import { count, isNear, number, precise } from "./format.js";
 import { extent, Plane, tick } from "./plane.js";
 import { Slices } from "./slices.js";
@@ -55,7 +55,7 @@ class ValuePanel {
   async load() {
     const run = (this.run += 1);
     try {
-      const found = await get("preview", { at: this.at, path: this.node.path, ...this.slices.slice });
+      const found = await busy(this.body, get("preview", { at: this.at, path: this.node.path, ...this.slices.slice }));
       if (run !== this.run) return;
       this.found = found;
       this.slices.show(found);
@@ -71,7 +71,7 @@ class ValuePanel {
 
   draw(found) {
     const { summary } = found;
-    this.numbers.textContent = summary === null || summary.count <= 1 ? "" : [...inNumbers(summary, found.units), found.clipped && " · a part of it"].filter(Boolean).join("");
+    this.numbers.textContent = summary === null || summary.count <= 1 ? "" : plain([...inNumbers(summary, found.units), found.clipped && " · a part of it", drawn(found.axes)].filter(Boolean).join(""));
     const empty = this.node.shape.includes(0);
     const pictured = !empty && (found.kind === "image" || found.kind === "line");
     this.asTable.hidden = !pictured;
@@ -102,6 +102,12 @@ function inNumbers({ minimum, maximum, mean, missing, infinite, count: all }, un
   ];
 }
 
+// What a picture leaves out of what its numbers are about.
+export function drawn(axes) {
+  const parts = axes.filter((axis) => axis.step > 1).map((axis) => `one of ${count(axis.step)} along ${axis.name}`);
+  return parts.length > 0 && ` · drawn is ${parts.join(", ")}`;
+}
+
 // How much of what is looked at a table has: it ends early, and every how many-th item of a large array is read.
 function extentOf(rows, [first, second]) {
   const sides = [[first, rows.length], ...(second ? [[second, (rows[0] || []).length]] : [])];
@@ -118,5 +124,5 @@ export function table(found) {
   return [extentOf(rows, found.axes), h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table of values" },
     h("table", { class: "numbers-table" },
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, second ? `${first.name} \\ ${second.name}` : first.name), head)),
-      h("tbody", {}, rows.map((row, at) => h("tr", {}, h("th", { scope: "row" }, tick(first, at)), row.map((item) => h("td", {}, item)))))))];
+      h("tbody", {}, rows.map((row, at) => h("tr", {}, h("th", { scope: "row" }, tick(first, at)), row.map((item) => h("td", { class: found.values === null ? "words" : "" }, item)))))))];
 }

@@ -1,6 +1,6 @@
 // A list of any length of which only what is visible is in the page; one tab stop, moved through by keys.
 
-import { h } from "./dom.js";
+import { h, later } from "./dom.js";
 
 export class VirtualList {
   // draw(row, element) fills an element for a row; choose(row) is called when a row is picked, open(row) on Enter.
@@ -20,6 +20,7 @@ export class VirtualList {
     this.element = h("div", { class: "virtual", role: roles[0], tabindex: "0", "aria-label": label, onkeydown: (event) => this.key(event), onscroll: () => this.soon() }, this.inner);
     this.inner.addEventListener("click", (event) => this.clicked(event));
     this.tall = 0;
+    this.chooseSoon = later(120, () => this.selected >= 0 && this.choose(this.selected));
     new ResizeObserver(() => this.resized()).observe(this.element);
   }
 
@@ -115,7 +116,8 @@ export class VirtualList {
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.length, End: this.length };
     if (event.key in steps && this.length) {
       event.preventDefault();
-      this.pick(Math.min(this.length - 1, Math.max(0, this.selected + steps[event.key])));
+      this.pick(Math.min(this.length - 1, Math.max(0, this.selected + steps[event.key])), event.repeat);
+      if (event.repeat) this.chooseSoon();  // whoever holds a key does not ask for every row on the way
     } else if (event.key === "Enter" && this.selected >= 0 && this.open) {
       this.open(this.selected);
     }
