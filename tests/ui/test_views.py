@@ -497,6 +497,27 @@ def test_a_long_array_that_has_grown_is_thinned_out_alike_in_both(extremes: tupl
     assert np.nansum(np.abs(found["difference"])) == 0
 
 
+def test_items_that_differ_are_counted_also_where_they_are_not_drawn() -> None:
+    storage, ids = arraystore.in_memory_storage(), {}
+    session = arraystore.Repository.create(storage).writable_session("main")
+    for name, fill in (("plain", 1.0), ("missing", np.nan)):
+        array = zarr.create_array(session.store, name=name, shape=(900, 1_000), chunks=(300, 500), dtype="f4")
+        array[...] = fill
+    ids["from_"] = session.commit("before")
+    session = arraystore.Repository.open(storage).writable_session("main")
+    zarr.open_array(session.store, path="plain")[1, 1] = 5
+    array = zarr.open_array(session.store, path="missing")
+    array.resize((1_100, 1_000))
+    array[901, 1:3] = 7
+    ids["to"] = session.commit("after")
+    ask = viewer(open_to_look(storage))
+    found = ask("diff-values", **ids, path="plain")
+    assert (found["axes"][0]["step"], found["differing"]) == (3, 1)
+    assert not found["difference"].any()
+    grown = zarr.open_array(arraystore.Repository.open(storage).readonly_session("main").store, path="missing")
+    assert ask("diff-values", **ids, path="missing")["differing"] == int((~np.isnan(grown[...])).sum())
+
+
 @pytest.mark.parametrize(
     ("path", "message"), [("ranks", "1 dimensions before and 2 after"), ("kinds", "numbers in one of the two")]
 )

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from arraystore._format.node import Node
 from arraystore.ui.views.hierarchy import attributes_of, document_of
 
-__all__ = ["for_page", "is_packed", "packing_of", "unpacked"]
+__all__ = ["PACKING", "for_page", "is_packed", "packing_of", "unpacked"]
 
 _UNWRITTEN = 9.969209968386869e36
 """What NetCDF fills in for floating-point numbers that nobody wrote."""
@@ -23,6 +23,8 @@ _SHADES = 4_096
 
 _MISSING = ("_FillValue", "missing_value")
 _SCALE = ("scale_factor", "add_offset")
+PACKING = (*_MISSING, *_SCALE)
+"""Attributes that change what numbers mean."""
 
 
 def packing_of(node: Node) -> dict[str, Any]:
@@ -35,7 +37,7 @@ def packing_of(node: Node) -> dict[str, Any]:
 
 def is_packed(attributes: Mapping[str, Any]) -> bool:
     """Tell whether values are not those that are stored, by their attributes."""
-    return any(attributes.get(name) is not None for name in (*_MISSING, *_SCALE))
+    return any(attributes.get(name) is not None for name in PACKING)
 
 
 def for_page(values: npt.NDArray[np.float64]) -> npt.NDArray[np.floating[Any]]:

@@ -29,7 +29,7 @@ from arraystore.ui.views.limits import (
     MAX_TABLE,
     TooLargeError,
 )
-from arraystore.ui.views.packing import for_page, is_packed, packing_of, unpacked
+from arraystore.ui.views.packing import PACKING, for_page, is_packed, packing_of, unpacked
 from arraystore.ui.views.slicing import check_index, choose_axes
 from arraystore.ui.views.snapshots import array_at, load_session
 
@@ -41,7 +41,7 @@ _LINE = 2_000
 
 @dataclass(frozen=True)
 class Summary:
-    """Values that are shown, in numbers."""
+    """Values that are drawn, in numbers."""
 
     minimum: float | None
     maximum: float | None
@@ -62,8 +62,10 @@ class Plane:
     """Numbers in 64 bits, NaN where there is none; or text."""
     stored: npt.NDArray[Any]
     """The same items as they are in the array."""
-    packed: bool
-    """Whether attributes say that numbers mean others than are stored."""
+    whole: npt.NDArray[Any]
+    """All items of the part as they are in the array, its axes in the order of the dimensions."""
+    packing: Mapping[str, Any]
+    """What the attributes say about numbers that mean others than are stored."""
     axes: tuple[Axis, ...]
     """The axes of `values`."""
     others: tuple[Axis, ...]
@@ -75,7 +77,7 @@ class Plane:
     def integers(self) -> npt.NDArray[Any] | None:
         """The items where they are integers of 64 bits, not all of which `values` tells apart; None elsewhere."""
         wide = self.stored.dtype.kind in "iu" and self.stored.dtype.itemsize > 4
-        return self.stored if wide and not self.packed else None
+        return self.stored if wide and not is_packed(self.packing) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,12 +177,14 @@ async def read_plane(
     windows, clipped = _windows(found, sizes, chunk, at, shown, dtype.itemsize, among or sizes, numeric=numeric)
     names = dimension_names(found) or (None,) * len(sizes)
     labels = [load_coordinate(session, found, name, size) for name, size in zip(names, sizes, strict=False)]
-    values, coordinates = await asyncio.gather(
+    whole, coordinates = await asyncio.gather(
         _read_windows(session, found, layout.dtype, sizes, at, windows), asyncio.gather(*labels)
     )
+    steps: list[Any] = [slice(None, None, windows[axis].step) for axis in sorted(windows)]
+    values = np.asarray(whole[(*steps, ...)])  # with the ellipsis an array, also of no dimension
     if len(shown) == 2 and shown[0] > shown[1]:
         values = values.T
-    packing = packing_of(found)
+    packing = {name: value for name, value in packing_of(found).items() if name in PACKING}
     described = [
         axis_of(name, axis, sizes[axis], windows[axis].triple if axis in windows else (at[axis], at[axis] + 1, 1), each)
         for axis, (name, each) in enumerate(zip(names, coordinates, strict=False))
@@ -189,7 +193,8 @@ async def read_plane(
         _kind(len(shown), numeric=numeric),
         unpacked(values, packing) if numeric else texts_of(values),
         values,
-        is_packed(packing),
+        whole,
+        packing,
         tuple([described[axis] for axis in shown]),
         tuple([each for axis, each in enumerate(described) if axis not in windows]),
         clipped,
@@ -210,9 +215,7 @@ async def _read_windows(
     selection = [
         slice(windows[axis].start, windows[axis].stop) if axis in windows else at[axis] for axis in range(len(sizes))
     ]
-    values = await read_bounded(session, found, tuple(selection))
-    steps: list[Any] = [slice(None, None, windows[axis].step) for axis in sorted(windows)]
-    return np.asarray(values[(*steps, ...)])  # with the ellipsis an array, also of no dimension
+    return await read_bounded(session, found, tuple(selection))
 
 
 def _kind(dimensions: int, *, numeric: bool) -> str:

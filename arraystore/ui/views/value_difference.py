@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +20,13 @@ from arraystore.ui.views.coordinates import Axis, text_of
 from arraystore.ui.views.differences import counterparts, load_both
 from arraystore.ui.views.hierarchy import attributes_of
 from arraystore.ui.views.item_texts import Table, table_of
-from arraystore.ui.views.packing import for_page
+from arraystore.ui.views.packing import for_page, unpacked
 from arraystore.ui.views.preview import Plane, Summary, read_plane, summary_of
 
 __all__ = ["ValueDifference", "value_difference"]
+
+_AT_A_TIME = 1 << 18
+"""Items that are compared at a time: as numbers of 64 bits they take up to eight times the bytes that they take."""
 
 Floats = npt.NDArray[np.floating[Any]]
 _Comparison = tuple[
@@ -46,7 +50,7 @@ class ValueDifference:
     """After minus before; NaN where one of them has no value."""
     summaries: tuple[Summary, Summary, Summary] | None
     differing: int
-    """Items that differ."""
+    """Items of the part that differ, also those that are not drawn."""
     tables: tuple[Table, Table] | None
     """Text of items before and after, of an array of anything but numbers, which has none of the above."""
     kind: str
@@ -81,7 +85,7 @@ async def value_difference(
     numeric = old.dtype.kind == "f"
     attributes = attributes_of(now)
     return ValueDifference(
-        *(_compare_numbers(ours, theirs, old, new) if numeric else _compare_texts(old, new)),
+        *(await asyncio.to_thread(_compare_numbers, ours, theirs, old, new) if numeric else _compare_texts(old, new)),
         theirs.kind,
         tuple([mine if mine.stop > other.stop else other for mine, other in zip(ours.axes, theirs.axes, strict=True)]),
         ours.others if _lacks(theirs, ours) else theirs.others,
@@ -155,9 +159,38 @@ def _compare_numbers(
         for_page(new),
         for_page(difference),
         (summary_of(old), summary_of(new), summary_of(difference)),
-        int(((difference != 0) & ~(np.isnan(old) & np.isnan(new))).sum()),
+        _count_differing(ours, theirs) if _is_thin(ours) or _is_thin(theirs) else _differing(old, new, difference != 0),
         None,
     )
+
+
+def _differing(old: npt.NDArray[Any], new: npt.NDArray[Any], differs: npt.NDArray[np.bool_]) -> int:
+    """Count items that differ, of which those that have no value in either do not."""
+    both = np.isnan(old) & np.isnan(new) if old.dtype.kind == "f" else False
+    return int(np.count_nonzero(differs & ~np.asarray(both)))
+
+
+def _is_thin(plane: Plane) -> bool:
+    return plane.stored.size < plane.whole.size
+
+
+def _count_differing(ours: Plane, theirs: Plane) -> int:
+    """Count the items of the whole part that differ, some rows at a time."""
+    sides = ours.whole[: 0 if _lacks(ours, theirs) else None], theirs.whole[: 0 if _lacks(theirs, ours) else None]
+    shape = tuple(map(max, sides[0].shape, sides[1].shape))
+    step = max(1, _AT_A_TIME // max(1, math.prod(shape[1:])))
+    alike = ours.packing == theirs.packing and sides[0].dtype == sides[1].dtype
+    total = 0
+    for start in range(0, shape[0], step):
+        before, after = (side[start : start + step] for side in sides)
+        if not alike or before.shape != after.shape:
+            rows = (min(step, shape[0] - start), *shape[1:])
+            before, after = (
+                _padded(unpacked(values, plane.packing), rows, empty=False)
+                for values, plane in ((before, ours), (after, theirs))
+            )
+        total += _differing(before, after, before != after)
+    return total
 
 
 def _compare_texts(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> _Comparison:
