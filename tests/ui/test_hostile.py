@@ -55,6 +55,16 @@ def test_every_view_of_every_node_answers(hostile: tuple[arraystore.Repository, 
     assert statuses["empty"]["preview"] == statuses["empty"]["chunks"] == statuses["times"]["preview"] == 200
 
 
+@pytest.mark.parametrize("name", ["attributes", "codec", "codecs", "dimensions", "dtype", "fill", "inner"])
+def test_metadata_that_zarr_refuses_is_an_error_that_names_the_array(
+    hostile: tuple[arraystore.Repository, dict[str, str]], name: str
+) -> None:
+    look, ids = hostile
+    found = ask(look, "preview", at=ids["broken"], path=f"bad/{name}")
+    assert (found.status, found.body["error"]["kind"]) == (422, "unreadable-metadata")
+    assert f"array '/bad/{name}'" in found.body["error"]["message"]
+
+
 def test_every_view_of_the_repository_answers(hostile: tuple[arraystore.Repository, dict[str, str]]) -> None:
     look, ids = hostile
     values = {"at": ids["broken"], "id": ids["broken"], "from_": ids["names"], "to": ids["broken"], "branch": "main",

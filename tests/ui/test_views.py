@@ -357,6 +357,9 @@ def conventions() -> View:
     line("counts", [123456789, -3], dtype="i4")
     line("moments", [1], dtype="i8", fill_value=-(1 << 63), attributes={"seed": [(1 << 60) + 1, 7]})
     line("objects", ["a"], dtype=str, zarr_format=2)
+    line("days", np.array(["2020-01-01"], "M8[D]"), dtype="M8[D]")
+    line("sharded", np.zeros((8, 8)), chunks=(2, 4), shards=(4, 8))
+    line("long", ["x" * 80, "x" * 81], dtype="U100")
     line("y", [9000, 8950, 8900], dtype="i2", dimension_names=["y"], attributes={"scale_factor": 0.01})
     line("northing", [4523100.5, 4523110.5], dimension_names=["northing"])
     since = {"units": "seconds since 2000-01-01"}
@@ -384,6 +387,17 @@ def test_numbers_of_any_size_are_shown(conventions: View) -> None:
 def test_integers_that_a_page_would_round_are_text(conventions: View) -> None:
     found = conventions("node", at="branch:main", path="moments")
     assert (found["fill_value"], found["attributes"]) == (str(-(1 << 63)), {"seed": [str((1 << 60) + 1), 7]})
+
+
+def test_parts_of_shards_and_units_of_data_types_are_told(conventions: View) -> None:
+    found = conventions("node", at="branch:main", path="sharded")
+    assert (found["chunks"], found["parts"], found["dtype_details"]) == ([4, 8], [2, 4], None)
+    found = conventions("node", at="branch:main", path="days")
+    assert (found["parts"], found["dtype_details"]) == (None, {"unit": "D", "scale_factor": 1})
+
+
+def test_texts_that_are_cut_off_say_so(conventions: View) -> None:
+    assert conventions("preview", at="branch:main", path="long")["table"] == [["x" * 80, "x" * 80 + "…"]]
 
 
 def test_items_without_a_fixed_size_have_no_bytes(conventions: View) -> None:

@@ -96,7 +96,7 @@ const ARRAYS = {
   "|u1": Uint8Array, "<u2": Uint16Array, "<f4": Float32Array, "<f8": Float64Array, "<i4": Int32Array,
 };
 
-const AS_THEY_ARE = new Set(["attributes", "codecs", "fill_value", "metadata"]);  // what looks like an array there is none
+const AS_THEY_ARE = new Set(["attributes", "codecs", "dtype_details", "fill_value", "metadata"]);  // what looks like an array there is none
 
 function decoded(value) {
   if (Array.isArray(value)) return value.map(decoded);

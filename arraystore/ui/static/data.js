@@ -220,7 +220,8 @@ function facts(found) {
   const codecs = (found.codecs || []).map((codec) => codec.name || codec.id || JSON.stringify(codec));
   const rows = found.kind === "array" && found.shape ? [
     fact("Dimensions", (found.dimensions || found.shape.map((_, at) => `dimension ${at}`)).map((each, at) => `${each ?? `dimension ${at}`}: ${count(found.shape[at])}`).join(", ") || "none"),
-    fact("Chunks", found.shape.length ? `${found.chunks ? shape(found.chunks) : "of varying shape"}, in a grid of ${shape(found.grid)}` : "one"),
+    fact("Chunks", found.shape.length ? `${found.chunks ? shape(found.chunks) : "of varying shape"}, in a grid of ${shape(found.grid)}${found.parts ? `; shards with parts of ${shape(found.parts)}` : ""}` : "one"),
+    found.dtype_details !== null && fact("Data type", `${found.dtype} ${text(found.dtype_details)}`),
     fact("Codecs", codecs.map((each) => h("span", { class: "chip" }, each)), codecs.length ? "" : "none"),
     fact("Fill value", text(found.fill_value ?? null) || "an empty string"),
     fact("Zarr format", String(found.zarr_format)),

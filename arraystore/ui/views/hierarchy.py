@@ -56,9 +56,13 @@ class NodeView:
     """Metadata documents as text, cut off."""
     shape: tuple[int, ...] | None = None
     chunks: tuple[int, ...] | None = None
+    parts: tuple[int, ...] | None = None
+    """Shape of the parts of a shard; None where chunks are none."""
     grid: tuple[int, ...] | None = None
     """Number of chunks along each dimension."""
     dtype: str | None = None
+    dtype_details: Any = None
+    """What the metadata says of a data type besides its name: unit, length, fields."""
     fill_value: Any = None
     dimensions: tuple[str | None, ...] | None = None
     codecs: tuple[Any, ...] = ()
@@ -118,7 +122,9 @@ def _described(found: Node, view: NodeView) -> NodeView:
         shape=info.shape,
         grid=info.grid,
         chunks=chunk_shape(document),
+        parts=None if inner_chunk_shape(document) == chunk_shape(document) else inner_chunk_shape(document),
         dtype=data_type(document),
+        dtype_details=_details(document),
         fill_value=exact(document.get("fill_value")),
         dimensions=dimension_names(found),
         codecs=_codecs(document),
@@ -179,6 +185,11 @@ def data_type(document: dict[str, Any]) -> str:
     if isinstance(dtype, dict):
         dtype = dtype.get("name")
     return dtype[:200] if isinstance(dtype, str) else json.dumps(dtype)[:200]
+
+
+def _details(document: dict[str, Any]) -> Any:
+    dtype = document.get("data_type")
+    return exact(dtype.get("configuration")) if isinstance(dtype, dict) else None
 
 
 def dimension_names(node: Node, document: dict[str, Any] | None = None) -> tuple[str | None, ...] | None:

@@ -62,4 +62,5 @@ def _item_text(item: Any, digits: int) -> str:
     if isinstance(item, float):
         whole = item.is_integer() and abs(item) <= _EXACT
         return "" if math.isnan(item) else str(int(item)) if whole else f"{item:.{digits}g}"
-    return "" if item is None else str(item)[:_LONGEST]
+    text = "" if item is None else str(item)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"

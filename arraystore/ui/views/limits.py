@@ -56,6 +56,12 @@ MAX_LINES = 2_000
 """Lines of a difference of documents."""
 
 
+class UnreadableMetadataError(ArrayStoreError):
+    """Metadata that zarr does not take."""
+
+    kind = "unreadable-metadata"
+
+
 class TooLargeError(ArrayStoreError):
     """View needs more than a page may read."""
 

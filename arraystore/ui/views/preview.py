@@ -14,8 +14,9 @@ import numpy.typing as npt
 from arraystore._format.node import Node
 from arraystore._repository.repository import Repository
 from arraystore._session.regions.access import open_array
-from arraystore._session.regions.layout import layout_of
+from arraystore._session.regions.layout import ArrayLayout, layout_of
 from arraystore._session.session import Session
+from arraystore.errors import ArrayStoreError
 from arraystore.ui.views.bounded_reading import read_bounded
 from arraystore.ui.views.chunk_sides import largest_chunk
 from arraystore.ui.views.coordinates import Axis, axis_of, load_coordinate, text_of
@@ -28,6 +29,7 @@ from arraystore.ui.views.limits import (
     MAX_SIDE,
     MAX_TABLE,
     TooLargeError,
+    UnreadableMetadataError,
 )
 from arraystore.ui.views.packing import PACKING, for_page, is_packed, packing_of, unpacked
 from arraystore.ui.views.slicing import check_index, choose_axes
@@ -167,7 +169,7 @@ async def read_plane(
     among: Sequence[int] | None = None,
 ) -> Plane:
     """Read a part of an array that is small enough; it is thinned out as one of the shape `among` is."""
-    layout = layout_of(open_array(session, found.path))
+    layout = _layout(session, found)
     sizes, dtype = layout.shape, layout.dtype
     at = check_index(index, sizes)
     shown = () if not sizes else choose_axes(sizes, axes) if len(sizes) > 1 else (0,)
@@ -199,6 +201,17 @@ async def read_plane(
         tuple([each for axis, each in enumerate(described) if axis not in windows]),
         clipped,
     )
+
+
+def _layout(session: Session, found: Node) -> ArrayLayout:
+    try:
+        return layout_of(open_array(session, found.path))
+    except ArrayStoreError:
+        raise
+    except Exception as error:  # zarr raises errors of many kinds for what anybody may have written
+        raise UnreadableMetadataError(
+            f"zarr cannot read the metadata of array '/{found.path}': {type(error).__name__}: {error}"
+        ) from error
 
 
 async def _read_windows(
