@@ -599,6 +599,12 @@ def test_a_report_is_the_page_without_a_server(browser: Any, world: World, tmp_p
     page.wait_for_selector(".tile")
     page.click("[data-view=compare]")
     page.wait_for_selector(".changes-all h2")
+    page.goto(f"{address}#/compare?from={world.ids['dev']}&to={world.ids['first']}")
+    page.wait_for_selector(".node .problem:has-text('Not in this report')")
+    assert page.locator(".pickers select").count() == 2
+    page.click("[data-view=conflicts]")
+    page.wait_for_selector("text=A report shows those of a link")
+    assert page.locator(".view-conflicts select").count() == 0
     page.wait_for_timeout(200)
     assert {each.split("#")[0] for each in watched.requests} == {address}
     watched.close()

@@ -511,6 +511,26 @@ def test_a_long_array_that_has_grown_is_thinned_out_alike_in_both(extremes: tupl
     assert np.nansum(np.abs(found["difference"])) == 0
 
 
+def test_a_comparison_begins_at_an_item_that_differs() -> None:
+    storage, ids = arraystore.in_memory_storage(), {}
+    session = arraystore.Repository.create(storage).writable_session("main")
+    for name, dtype in (("part", "f4"), ("grown", "f4"), ("words", "U4"), ("large", "f8")):
+        size = 1 << 20 if name == "large" else 6
+        array = zarr.create_array(session.store, name=name, shape=(24, size), chunks=(12, size), dtype=dtype)
+        array[...] = "old" if name == "words" else np.nan
+    ids["from_"] = session.commit("before")
+    session = arraystore.Repository.open(storage).writable_session("main")
+    for name, value in (("part", 1), ("words", "new"), ("large", 1)):
+        zarr.open_array(session.store, path=name)[:15, 2] = value
+    array = zarr.open_array(session.store, path="grown")
+    array.resize((25, 6))
+    array[24] = 1
+    ids["to"] = session.commit("after")
+    ask = viewer(open_to_look(storage))
+    places = {name: ask("diff-node", **ids, path=name)["index"] for name in ("part", "grown", "words", "large")}
+    assert places == {"part": [14, 2], "grown": [24, 5], "words": [14, 2], "large": [23, (1 << 20) - 1]}
+
+
 def test_items_that_differ_are_counted_also_where_they_are_not_drawn() -> None:
     storage, ids = arraystore.in_memory_storage(), {}
     session = arraystore.Repository.create(storage).writable_session("main")

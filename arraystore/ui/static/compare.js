@@ -1,6 +1,6 @@
 // Differences of any two snapshots: nodes, documents, chunks, values.
 
-import { get } from "./api.js";
+import { get, ViewError } from "./api.js";
 import { busy, colour, fill, h, plain } from "./dom.js";
 import { count, isNear, number, plural, precise, short, when } from "./format.js";
 import { cellsOf, Grid, placeOf } from "./grid.js";
@@ -23,7 +23,12 @@ export async function compareView(root, place, signal, paint) {
   page.slice = { axes: place.query.get("axes") || "", index: place.query.get("index") || "" };
   page.start();
   paint(root);
-  await page.load(place.query.get("path"));
+  try {
+    await page.load(place.query.get("path"));
+  } catch (error) {
+    if (!(error instanceof ViewError)) throw error;
+    fill(page.node, problemText(error));  // with the pickers, by which one comes to two others
+  }
   return null;
 }
 
@@ -104,7 +109,7 @@ class ComparePage {
           found.kind === "array" && h("a", { class: "button small", href: link("data", [at], { path: `/${found.path}` }) }, "Open"))),
         found.kind === "array" && (found.side === "both" ? this.values(found) : this.alone(found, at)), found.picture !== null && found.chunks > 0 && changedMap(found), documents(found));
     } catch (error) {
-      if (this.path === path) fill(this.node, h("section", { class: "panel problem", role: "alert" }, h("h2", {}, error.type || "Error"), h("p", { class: "prose" }, error.message)));
+      if (this.path === path) fill(this.node, problemText(error));
     }
   }
 
@@ -174,6 +179,10 @@ class ComparePage {
     };
     await read();
   }
+}
+
+function problemText(error) {
+  return h("section", { class: "panel problem", role: "alert" }, h("h2", {}, error.type || "Error"), h("p", { class: "prose" }, error.message));
 }
 
 // Items of anything but numbers, before and after; those that differ are marked.

@@ -1,6 +1,6 @@
 // Conflicts: of an error that somebody sent a link of, or of the changes of a snapshot with another branch.
 
-import { get, ViewError } from "./api.js";
+import { get, report, ViewError } from "./api.js";
 import { colour, fill, h } from "./dom.js";
 import { plural, short, when } from "./format.js";
 import { Grid } from "./grid.js";
@@ -14,8 +14,8 @@ export async function conflictsView(root, place, signal, paint) {
   const onto = place.query.get("onto") || "branch:main";
   const body = h("div", { class: "conflict-list" });
   root.append(h("section", { class: "panel", "aria-label": "Question" }, h("h1", {}, "Conflicts"),
-    h("p", { class: "hint" }, sent ? "Of a commit or a rebase that failed; its changes are in no snapshot." : "Would the changes of a snapshot apply to another one? Nothing is committed."),
-    !sent && h("div", { class: "pickers" }, picker("Changes of", ours, history, refs, (value) => { window.location.hash = link("conflicts", [], { ours: value, onto }); }),
+    h("p", { class: "hint" }, sent ? "Of a commit or a rebase that failed; its changes are in no snapshot." : report !== null ? "A report shows those of a link that conflict_link has made." : "Would the changes of a snapshot apply to another one? Nothing is committed."),
+    !sent && report === null && h("div", { class: "pickers" }, picker("Changes of", ours, history, refs, (value) => { window.location.hash = link("conflicts", [], { ours: value, onto }); }),
       picker("onto", onto, history, refs, (value) => { window.location.hash = link("conflicts", [], { ours, onto: value }); }))), body);
   paint(root);
   if (sent) fill(body, rows(readLink(sent)));

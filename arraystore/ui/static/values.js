@@ -120,7 +120,7 @@ export function table(found) {
   if (found.kind === "scalar" || found.axes.length === 0) return h("p", { class: "scalar" }, found.table[0][0] || "no value", found.units && ` ${found.units}`);
   const [first, second] = found.axes;
   const rows = second ? found.table : (found.table[0] || []).map((item) => [item]);
-  const head = second ? (rows[0] || []).map((_, at) => h("th", { scope: "col" }, tick(second, at))) : h("th", { scope: "col" }, found.units || "value");
+  const head = second ? (rows[0] || []).map((_, at) => h("th", { scope: "col" }, tick(second, at))) : h("th", { scope: "col", class: found.values === null ? "words" : "" }, found.units || "value");
   return [extentOf(rows, found.axes), h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table of values" },
     h("table", { class: "numbers-table" },
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, second ? `${first.name} \\ ${second.name}` : first.name), head)),

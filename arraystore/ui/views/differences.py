@@ -17,8 +17,8 @@ from arraystore._repository.repository import Repository
 from arraystore._session.session import Session
 from arraystore.errors import NodeNotFoundError
 from arraystore.ui.views.chunk_map import Picture, changed_chunks, count_in, make_picture
+from arraystore.ui.views.differing_place import differing_place
 from arraystore.ui.views.document_lines import document_lines
-from arraystore.ui.views.hierarchy import chunk_shape, document_of
 from arraystore.ui.views.limits import MAX_PATHS
 from arraystore.ui.views.snapshots import load_session, node_at, state_of
 
@@ -70,7 +70,7 @@ class NodeDifference:
     """Chunks that differ, by picture cell; None for no array."""
     chunks: int
     index: tuple[int, ...]
-    """Item at which values differ, of the last chunk that does; empty where there is none."""
+    """Item at which values differ, as `differing_place` finds it; empty where there is none."""
 
 
 async def differences(repository: Repository, before: str, after: str) -> Differences:
@@ -120,20 +120,15 @@ async def node_difference(
     if shown.kind == NodeKind.ARRAY:
         coords = await _changed(repository, state_of(first), state_of(second), was, now)
         picture = make_picture(array_info(shown.documents).grid, axes, index)
-        changed, chunks, place = count_in(picture, coords), len(coords), _place(shown, coords)
+        changed, chunks, place = (
+            count_in(picture, coords),
+            len(coords),
+            await differing_place((first, was), (second, now), coords),
+        )
     kind, side = shown.kind.name.lower(), "before" if now is None else "after" if was is None else "both"
     return NodeDifference(
         first.snapshot_id, second.snapshot_id, shown.path, kind, side, lines, picture, changed, chunks, place
     )
-
-
-def _place(array: Node, coords: npt.NDArray[np.int64]) -> tuple[int, ...]:
-    """Return the last item of the last of some chunks."""
-    chunk = chunk_shape(document_of(array))
-    if chunk is None or not len(coords):
-        return ()
-    ends = zip(coords[-1].tolist(), chunk, array_info(array.documents).shape, strict=True)
-    return tuple([max(0, min((at + 1) * side, size) - 1) for at, side, size in ends])
 
 
 def counterparts(first: Session, second: Session, path: str) -> tuple[Node | None, Node | None]:

@@ -35,7 +35,7 @@ from arraystore.ui.views.packing import PACKING, for_page, is_packed, packing_of
 from arraystore.ui.views.slicing import check_index, choose_axes
 from arraystore.ui.views.snapshots import array_at, load_session
 
-__all__ = ["Plane", "Preview", "Summary", "preview", "read_plane", "summary_of"]
+__all__ = ["Plane", "Preview", "Summary", "preview", "read_plane", "readable_layout", "summary_of"]
 
 _LINE = 2_000
 """Points of a line."""
@@ -169,7 +169,7 @@ async def read_plane(
     among: Sequence[int] | None = None,
 ) -> Plane:
     """Read a part of an array that is small enough; it is thinned out as one of the shape `among` is."""
-    layout = _layout(session, found)
+    layout = readable_layout(session, found)
     sizes, dtype = layout.shape, layout.dtype
     at = check_index(index, sizes)
     shown = () if not sizes else choose_axes(sizes, axes) if len(sizes) > 1 else (0,)
@@ -203,7 +203,8 @@ async def read_plane(
     )
 
 
-def _layout(session: Session, found: Node) -> ArrayLayout:
+def readable_layout(session: Session, found: Node) -> ArrayLayout:
+    """Return the layout of an array; raises `UnreadableMetadataError` where zarr refuses its metadata."""
     try:
         return layout_of(open_array(session, found.path))
     except ArrayStoreError:
