@@ -50,12 +50,7 @@ def _changes_text(diff: Diff) -> str:
 
 def _array_row(node: Node) -> tuple[str, ...]:
     """Return what the metadata says of an array, whatever it is: it comes from the repository."""
-    document = node.documents.get("zarr.json") or node.documents.get(".zarray") or b"{}"
-    try:
-        loaded: Any = json.loads(document)
-    except (ValueError, RecursionError):
-        loaded = None
-    metadata: dict[str, Any] = loaded if isinstance(loaded, dict) else {}
+    metadata = _loaded(node, "zarr.json") or _loaded(node, ".zarray")
     chunks = _member(metadata, "chunk_grid", "configuration", "chunk_shape") or metadata.get("chunks")
     dtype = metadata.get("data_type", metadata.get("dtype", ""))
     name = _member(dtype, "name") if isinstance(dtype, dict) else dtype
@@ -64,12 +59,21 @@ def _array_row(node: Node) -> tuple[str, ...]:
         _shape_text(metadata.get("shape")),
         value_text(name),
         _shape_text(chunks),
-        _names_text(metadata),
+        _names_text(metadata.get("dimension_names") or _loaded(node, ".zattrs").get("_ARRAY_DIMENSIONS")),
     )
 
 
-def _names_text(metadata: dict[str, Any]) -> str:
-    names = metadata.get("dimension_names")
+def _loaded(node: Node, name: str) -> dict[str, Any]:
+    """Return a document; empty where there is none, or it is not what it should be."""
+    try:
+        loaded: Any = json.loads(node.documents.get(name) or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _names_text(names: Any) -> str:
+    """Return the names of dimensions; those of Zarr v2 are an attribute that xarray writes."""
     shown = names[:_MOST_DIMENSIONS] if isinstance(names, list) else []
     return ", ".join(["" if name is None else str(name) for name in shown])
 

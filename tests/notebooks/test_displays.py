@@ -108,6 +108,16 @@ def repository(commits: int = 3) -> Repository:
     return repo
 
 
+def test_a_session_shows_the_dimensions_that_xarray_names_in_either_version_of_zarr() -> None:
+    session = Repository.create(in_memory_storage()).writable_session("main")
+    attributes = {"_ARRAY_DIMENSIONS": ["north", "east"]}
+    zarr.create_array(session.store, name="old", shape=(2, 3), dtype="i2", zarr_format=2, attributes=attributes)
+    zarr.create_array(session.store, name="new", shape=2, dtype="i2", dimension_names=["depth"])
+    shown = session._repr_html_()
+    assert "north, east" in shown
+    assert "depth" in shown
+
+
 # -- histories ----------------------------------------------------------------------------------------------
 
 
