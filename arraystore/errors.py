@@ -249,7 +249,7 @@ class SourceChangedError(StorageError):
         return SourceChangedError(self.url, self.expected, self.found, path, chunk)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.url, self.expected, self.found, self.path, self.chunk))
+        return (type(self), (self.url, self.expected, self.found, self.path, self.chunk), {"kind": self.kind})
 
 
 class FormatError(ArrayStoreError):

@@ -13,8 +13,9 @@ from arraystore._format.references import INLINE, VIRTUAL, References
 from arraystore._format.types import Int64s
 from arraystore._session.base import SessionBase
 from arraystore._session.listing import all_nodes, present_chunks
+from arraystore.compat.icechunk._exceptions import ErrorKind
 from arraystore.compat.icechunk.types import ChunkType
-from arraystore.errors import NodeNotFoundError
+from arraystore.errors import InvalidInputError, NodeNotFoundError
 
 __all__ = ["Batch", "batches", "chunk_type", "load_references", "virtual_locations"]
 
@@ -31,6 +32,8 @@ Batch = tuple[
 
 def _array(session: SessionBase, path: str) -> Node:
     node = session.hierarchy.node(path.strip("/"))
+    if node is not None and node.kind == NodeKind.GROUP:
+        raise InvalidInputError(f"there is not an array at {path!r}, but a group", ErrorKind.NOT_AN_ARRAY)
     if node is None or node.kind != NodeKind.ARRAY:
         raise NodeNotFoundError(f"node not found at {path!r}: there is no array in snapshot {session.snapshot_id}")
     return node

@@ -23,10 +23,12 @@ from arraystore.errors import (
     SnapshotNotFoundError,
     SourceChangedError,
     StorageError,
+    VirtualReferenceError,
 )
 
 __all__ = [
     "AlreadyExistsError",
+    "CommitNotAllowedError",
     "ConflictError",
     "ErrorKind",
     "FormatError",
@@ -157,7 +159,23 @@ class ErrorKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-_NO_CHANGES = "cannot commit, no changes made to the session"
+class CommitNotAllowedError(SessionStateError, ReadOnlyError):
+    """A read-only session or a fork does not commit."""
+
+    def __init__(self, message: str, kind: str = ErrorKind.COMMIT_NOT_ALLOWED) -> None:
+        super().__init__(message, kind)
+
+
+class RefusedByStateError(SessionStateError, InvalidInputError):
+    """An argument that Icechunk takes for a state in which the operation is not allowed."""
+
+
+class MissingArrayError(NodeNotFoundError, InvalidInputError):
+    """A path at which there is no array."""
+
+
+class RepositoryExistsError(InvalidInputError, AlreadyExistsError):
+    """There is a repository already: the place is not clean."""
 
 
 class _Phrase(NamedTuple):
@@ -167,11 +185,13 @@ class _Phrase(NamedTuple):
     pattern: str
     kind: ErrorKind
     phrase: str = ""
+    instead: type[ArrayStoreError] | None = None
+    """Class to raise where Icechunk raises another one: a subclass of both."""
 
 
 _PHRASES = (
     _Phrase(RepositoryNotFoundError, "", ErrorKind.REPOSITORY_NOT_FOUND, "the repository doesn't exist"),
-    _Phrase(RefNotFoundError, "no tag", ErrorKind.REF_NOT_FOUND, "ref not found"),
+    _Phrase(RefNotFoundError, "branch .*was deleted; nothing was committed", ErrorKind.BRANCH_NOT_FOUND),
     _Phrase(RefNotFoundError, "", ErrorKind.REF_NOT_FOUND, "ref not found"),
     _Phrase(SnapshotNotFoundError, "or before", ErrorKind.NO_SNAPSHOT_AT_TIME),
     _Phrase(SnapshotNotFoundError, "", ErrorKind.SNAPSHOT_NOT_FOUND),
@@ -179,10 +199,47 @@ _PHRASES = (
     _Phrase(AlreadyExistsError, "tag .*deleted", ErrorKind.TAG_PREVIOUSLY_DELETED),
     _Phrase(AlreadyExistsError, "tag", ErrorKind.TAG_ALREADY_EXISTS, "tag already exists"),
     _Phrase(AlreadyExistsError, "branch", ErrorKind.BRANCH_ALREADY_EXISTS, "branch already exists"),
+    _Phrase(
+        AlreadyExistsError,
+        "there is a repository at",
+        ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+        "repositories can only be created in clean prefixes",
+        RepositoryExistsError,
+    ),
+    _Phrase(CommitNotAllowedError, "", ErrorKind.COMMIT_NOT_ALLOWED),
     _Phrase(ReadOnlyError, "repository.*read-only", ErrorKind.READ_ONLY_REPOSITORY, "repository status is read-only"),
     _Phrase(ReadOnlyError, "store", ErrorKind.READ_ONLY_STORE),
     _Phrase(ReadOnlyError, "", ErrorKind.READ_ONLY_SESSION),
+    _Phrase(
+        SourceChangedError, "found no such object", ErrorKind.VIRTUAL_CHUNK_FETCH, "error fetching virtual reference"
+    ),
     _Phrase(SourceChangedError, "", ErrorKind.VIRTUAL_CHUNK_MODIFIED, "the checksum of the chunk has changed"),
+    _Phrase(VirtualReferenceError, "in none of the containers", ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK),
+    _Phrase(VirtualReferenceError, "but not authorised", ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER),
+    _Phrase(StorageError, "out of range, the object has .*the reference", ErrorKind.INVALID_OBJECT_SIZE),
+    _Phrase(InvalidInputError, "outside of the grid", ErrorKind.INVALID_CHUNK_INDEX),
+    _Phrase(
+        InvalidInputError,
+        "there is no array|must be that of a chunk of an array",
+        ErrorKind.NODE_NOT_FOUND,
+        "node not found",
+        MissingArrayError,
+    ),
+    _Phrase(InvalidInputError, "there is no flag", ErrorKind.INVALID_FEATURE_FLAG),
+    _Phrase(InvalidInputError, "'main' cannot be deleted", ErrorKind.CANNOT_DELETE_MAIN, instead=RefusedByStateError),
+    _Phrase(
+        InvalidInputError,
+        "is switched off in this repository",
+        ErrorKind.FEATURE_FLAG_DISABLED,
+        "disabled by a feature flag",
+        RefusedByStateError,
+    ),
+    _Phrase(
+        InvalidInputError,
+        "the first snapshot of a repository cannot be amended",
+        ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
+        instead=RefusedByStateError,
+    ),
     _Phrase(InvalidInputError, "is not empty: it has", ErrorKind.PARENT_DIRECTORY_NOT_CLEAN),
     _Phrase(InvalidInputError, "is not a valid( snapshot)? id", ErrorKind.INVALID_SNAPSHOT_ID),
     _Phrase(
@@ -190,6 +247,7 @@ _PHRASES = (
         "moved into itself|root group cannot be moved",
         ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT,
         "cannot move a node into itself or its own descendant",
+        RefusedByStateError,
     ),
     _Phrase(
         InvalidInputError,
@@ -225,6 +283,8 @@ def refine(error: ArrayStoreError) -> ArrayStoreError | None:
     for phrase in _PHRASES:
         if isinstance(error, phrase.error) and re.search(phrase.pattern, error.message, re.DOTALL):
             say(error, phrase.kind, phrase.phrase)
+            if phrase.instead is not None and not isinstance(error, phrase.instead):
+                return phrase.instead(error.message, phrase.kind)
             break
     if isinstance(error, RebaseFailedError):
         error.conflicts[:] = map(Conflict.of, error.conflicts)

@@ -16,6 +16,7 @@ from arraystore._session.unavailable import UnavailableSession
 from arraystore.compat.icechunk import _chunks as chunks
 from arraystore.compat.icechunk._base import first_snapshot
 from arraystore.compat.icechunk._display import html_of, lines_of
+from arraystore.compat.icechunk._exceptions import CommitNotAllowedError
 from arraystore.compat.icechunk._forward import forwarded, refining
 from arraystore.compat.icechunk._lineage import uncommitted_diff
 from arraystore.compat.icechunk._merging import merge_forks
@@ -216,6 +217,7 @@ class Session:
         allow_empty: bool = False,
     ) -> str:
         """Asynchronous twin of `commit`."""
+        self._check_commits()
         with refining():
             return await self._core.commit_async(
                 message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries, allow_empty=allow_empty
@@ -230,6 +232,7 @@ class Session:
     ) -> str:
         """Asynchronous twin of `amend`."""
         check_version(self._opened, "amend")
+        self._check_commits()
         with refining():
             return await self._core.amend_async(message, metadata=metadata, allow_empty=allow_empty)
 
@@ -242,8 +245,13 @@ class Session:
 
     async def rebase_async(self, solver: ConflictSolver) -> None:
         """Asynchronous twin of `rebase`."""
+        self._check_commits()
         with refining():
             await self._core.rebase_async(solver)
+
+    def _check_commits(self) -> None:
+        if self.read_only:
+            raise CommitNotAllowedError("commits are not allowed on read-only sessions: open a writable session")
 
     # -- forks ----------------------------------------------------------------------------------------------------
 
@@ -287,7 +295,7 @@ class ForkSession(Session):
 
     async def commit_async(self, message: str, metadata: dict[str, Any] | None = None, **_options: Any) -> str:
         """Refuse: a fork is merged into its session."""
-        raise SessionStateError("commits are not allowed in a fork: merge it into its session, and commit that")
+        raise CommitNotAllowedError("commits are not allowed in a fork: merge it into its session, and commit that")
 
     async def flush_async(self, message: str, **_options: Any) -> str:
         """Refuse: a fork is merged into its session."""
@@ -297,11 +305,11 @@ class ForkSession(Session):
         self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False
     ) -> str:
         """Refuse: a fork is merged into its session."""
-        raise SessionStateError("commits are not allowed in a fork: merge it into its session, and amend there")
+        raise CommitNotAllowedError("commits are not allowed in a fork: merge it into its session, and amend there")
 
     async def rebase_async(self, solver: ConflictSolver) -> None:
         """Refuse: a fork is merged into its session."""
-        raise SessionStateError("a fork is not rebased: merge it into its session, and rebase that")
+        raise CommitNotAllowedError("a fork is not rebased: merge it into its session, and rebase that")
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
         """Refuse: a fork is merged into its session."""

@@ -19,7 +19,7 @@ from arraystore.compat.icechunk._display import html_of, lines_of
 from arraystore.compat.icechunk._forward import refining
 from arraystore.compat.icechunk._opening import Opened
 from arraystore.compat.icechunk._raw_store import RawStore
-from arraystore.errors import NotFoundError, VirtualReferenceError
+from arraystore.errors import InvalidInputError, NotFoundError, VirtualReferenceError
 
 __all__ = ["IcechunkStore"]
 
@@ -148,6 +148,7 @@ class IcechunkStore(ArrayStore):
         """Set a chunk to a range of bytes of an object elsewhere."""
         with refining():
             url = self._url(location, validate_container)
+            _check_lengths([url], [length])
             super().set_virtual_ref(key, url, offset=offset, length=length, checksum=checksum, validate_container=False)
 
     async def set_virtual_ref_async(
@@ -184,6 +185,7 @@ class IcechunkStore(ArrayStore):
             for chunk, url, fine in zip(chunks, urls, allowed, strict=True)
             if fine
         ]
+        _check_lengths(urls, [chunk.length for chunk in chunks])
         with refining():
             if specs:
                 super().set_virtual_refs(array_path, specs, validate_containers=False, checksum=checksum)
@@ -211,6 +213,7 @@ class IcechunkStore(ArrayStore):
         """Set a box of chunks from columns; return the coordinates of those whose URL is in no container."""
         config = self._owner._opened.config
         urls = [expand(config, location) for location in locations]
+        _check_lengths(urls, lengths)
         known = {url: not url or not validate_containers or has_container(config, url) for url in set(urls)}
         with refining():
             super().set_virtual_refs_arr(
@@ -266,6 +269,14 @@ def _parsed(url: str) -> str:
     if not urlsplit(url).scheme:
         raise VirtualReferenceError(f"error parsing the URL {url!r}: it must have a scheme, such as s3://")
     return url
+
+
+def _check_lengths(urls: Sequence[str], lengths: Any) -> None:
+    """Check that no chunk is of no bytes, which could not be decoded; without a URL there is no chunk."""
+    empty = np.flatnonzero(np.asarray(lengths) == 0).tolist()
+    for row in empty:
+        if row < len(urls) and urls[row]:
+            raise InvalidInputError(f"zero-length chunk: that of {urls[row]!r} must have bytes", "zero-length-chunk")
 
 
 def _rebuilt(cls: type[IcechunkStore], session: Owner, read_only: bool) -> IcechunkStore:
