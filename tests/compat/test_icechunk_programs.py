@@ -339,9 +339,58 @@ def test_errors_have_the_kinds_of_icechunk(repo: icechunk.Repository) -> None:
     assert pickle.loads(pickle.dumps(moved.value)).kind == icechunk.ErrorKind.BRANCH_UPDATE_CONFLICT
 
 
+def test_what_was_reset_or_deleted_tells_where_it_was(repo: icechunk.Repository) -> None:
+    first = repo.lookup_branch("main")
+    one, two = [repo.writable_session("main").commit(name, allow_empty=True) for name in ("one", "two")]
+    repo.create_tag("t", one)
+    repo.create_branch("b", one)
+    three = repo.writable_session("b").commit("three", allow_empty=True)
+    repo.reset_branch("main", first)
+    repo.reset_branch("main", two)
+    repo.delete_branch("b")
+    repo.delete_tag("t")
+    repo.create_branch("at-first", first)
+    repo.delete_branch("at-first")
+    kinds = [update.kind for update in repo.ops_log()]
+    before = [kind.previous_snap_id for kind in kinds if hasattr(kind, "previous_snap_id")]
+    assert before == [first, one, three, first, two]
+    assert [type(kind).__name__ for kind in kinds][-3:] == ["NewCommit", "NewCommit", "RepoInitialized"]
+
+
+def test_flags_have_the_numbers_of_icechunk(repo: icechunk.Repository) -> None:
+    numbers = {flag.name: flag.id for flag in repo.feature_flags()}
+    assert (numbers["move_node"], numbers["create_tag"], numbers["delete_tag"]) == (3, 4, 5)
+    assert len(set(numbers.values())) == len(numbers)
+    repo.set_feature_flag("create_tag", False)
+    assert next(repo.ops_log()).kind == icechunk.UpdateType.FeatureFlagChanged(4, False)
+
+
+def test_only_what_was_saved_is_a_saved_configuration(repo: icechunk.Repository) -> None:
+    assert icechunk.Repository.fetch_config(repo.storage) is None
+    repo.save_config()
+    assert icechunk.Repository.fetch_config(repo.storage) == icechunk.RepositoryConfig()
+
+
+def test_only_chunks_that_both_wrote_are_conflicted_chunks(repo: icechunk.Repository) -> None:
+    with repo.transaction("main", message="root") as store:
+        zarr.create_array(store, name="a", shape=4, chunks=2, dtype="i4")[:] = 1
+    mine, deleting = repo.writable_session("main"), repo.writable_session("main")
+    zarr.open_array(mine.store, path="a")[2:] = 2
+    zarr.open_group(deleting.store, mode="r+").__delitem__("a")
+    with repo.transaction("main", message="theirs") as store:
+        zarr.open_array(store, path="a")[2:] = 3
+    shapes: list[Any] = []
+    for session in (mine, deleting):
+        with pytest.raises(icechunk.RebaseFailedError) as failed:
+            session.rebase(icechunk.ConflictDetector())
+        shapes += [conflict.conflicted_chunks for conflict in failed.value.conflicts]
+    assert shapes == [[[1]], None]
+
+
 def test_the_first_snapshot_has_the_id_of_icechunks(repo: icechunk.Repository) -> None:
     first = repo.lookup_branch("main")
     assert first == "1CECHNKREP0F1RSTCMT0" == repo.writable_session("main").snapshot_id
+    assert repo.lookup_snapshot(first).metadata == {"__icechunk": {"is_root": True}}
     repo.writable_session("main").commit("second", allow_empty=True)
     assert [info.parent_id for info in repo.ancestry(branch="main")] == [first, None]
     assert repo.readonly_session(snapshot_id=first).snapshot_id == first

@@ -15,7 +15,7 @@ from arraystore.compat.icechunk._forward import forwarded, refining
 from arraystore.compat.icechunk._lineage import committed_diff, manifest_files, newest_first
 from arraystore.compat.icechunk._opening import check_version
 from arraystore.compat.icechunk.config import FeatureFlag
-from arraystore.compat.icechunk.ops import RepoStatus, Update, changed_flags
+from arraystore.compat.icechunk.ops import FLAG_IDS, RepoStatus, Update, changed_flags, named_before
 from arraystore.compat.icechunk.snapshots import FIRST_SNAPSHOT, Diff, ManifestFileInfo, SnapshotInfo
 from arraystore.errors import ConflictError
 
@@ -139,7 +139,7 @@ class HistoryMethods(RepositoryBase):
 
     async def feature_flags_async(self) -> list[FeatureFlag]:
         """Asynchronous twin of `feature_flags`."""
-        return [FeatureFlag.of(number, flag) for number, flag in enumerate(await self._core.feature_flags_async(), 1)]
+        return [FeatureFlag.of(FLAG_IDS[flag.name], flag) for flag in await self._core.feature_flags_async()]
 
     def enabled_feature_flags(self) -> list[FeatureFlag]:
         """Return the operations that are allowed."""
@@ -194,8 +194,9 @@ class HistoryMethods(RepositoryBase):
 
     async def ops_log_async(self) -> AsyncIterator[Update]:
         """Asynchronous twin of `ops_log`."""
-        async for update in changed_flags(self._core.ops_log_async()):
-            shown = Update.of(update)
+        first = await self._first_id()
+        async for update in changed_flags(named_before(self._core.ops_log_async(), first)):
+            shown = Update.of(update, first)
             if shown is not None:
                 yield shown
 

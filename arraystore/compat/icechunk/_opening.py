@@ -134,8 +134,11 @@ async def fetch_spec_version(storage: Storage, settings: StorageSettings | None)
 
 
 async def fetch_config(storage: Storage) -> RepositoryConfig | None:
-    """Return the configuration that is saved in a repository."""
-    return (await _saved(await arraystore.Repository.open_async(core_storage(storage))))[0]
+    """Return the configuration that is saved in a repository; None if there is none."""
+    repository = await arraystore.Repository.open_async(core_storage(storage))
+    config = (await _saved(repository))[0]
+    unsaved = SETTING not in (await repository.context.repository_log.table()).settings
+    return None if unsaved and config == RepositoryConfig() else config
 
 
 async def save_config(opened: Opened) -> None:

@@ -34,7 +34,8 @@ class Conflict(_conflicts.Conflict):
     @classmethod
     def of(cls, conflict: _conflicts.Conflict) -> Conflict:
         """Return a conflict of arraystore as one of Icechunk."""
-        chunks = conflict.conflicted_chunks
+        both_wrote = conflict.conflict_type is ConflictType.ChunkDoubleUpdate
+        chunks = conflict.conflicted_chunks if both_wrote else None  # Icechunk names those of no other conflict
         again = cls(conflict.conflict_type, conflict.path, None if chunks is None else list(chunks))
         for name in ("snapshot", "detail", "node"):
             object.__setattr__(again, name, getattr(conflict, name))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, ClassVar
 
+from arraystore._format.repository_log import FIRST_BRANCH
 from arraystore._history import operations_log as core
 from arraystore._log.status import FLAGS, RepoAvailability
 from arraystore._log.status import RepoStatus as CoreStatus
 from arraystore._maintenance.collection import summary
 from arraystore.compat.icechunk._display import Shown
+from arraystore.compat.icechunk.snapshots import FIRST_SNAPSHOT
+
+FLAG_IDS = {"create_branch": 1, "delete_branch": 2, "move_node": 3, "create_tag": 4, "delete_tag": 5}
+"""Numbers of the flags; Icechunk has the last three."""
 
 __all__ = ["GCSummary", "RepoAvailability", "RepoStatus", "Update", "UpdateType"]
 
@@ -164,8 +170,11 @@ class Update(Shown):
     backup_path: str | None = None
 
     @classmethod
-    def of(cls, update: core.Update) -> Update | None:
-        """Return an operation of arraystore as one of Icechunk; None for one that Icechunk does not have."""
+    def of(cls, update: core.Update, first: str) -> Update | None:
+        """Return an operation of arraystore as one of Icechunk; None for one that Icechunk does not have.
+
+        The id of the first snapshot is replaced by Icechunk's.
+        """
         shape = _KINDS.get(update.kind.value)
         if shape is None or update.updated_at is None:
             return None
@@ -176,7 +185,8 @@ class Update(Shown):
         if shape is _Named:
             values = (name,)
         elif shape is _NamedBefore:
-            values = (name, snapshot)
+            before = str(details.get("before", ""))
+            values = (name, FIRST_SNAPSHOT if before == first else before)
         elif shape is _Committed:
             values = (update.branch, snapshot)
         elif shape is _Amended:
@@ -185,11 +195,42 @@ class Update(Shown):
             values = (_status_of(details.get("value") or {}, update.updated_at),)
         elif shape is _Flag:
             changed = details.get("value") or {}
-            values = next(((FLAGS.index(flag) + 1, on) for flag, on in changed.items()), (0, None))
+            values = next(((FLAG_IDS[flag], on) for flag, on in changed.items()), (0, None))
         return cls(kind(*values), update.updated_at)
 
     def _rows(self) -> Mapping[str, Any]:
         return vars(self)
+
+
+@dataclass
+class _Held:
+    """An operation that waits to be yielded, and the branch or tag whose snapshot before it is not known yet."""
+
+    update: core.Update
+    waits_for: tuple[str, str] | None
+
+
+async def named_before(updates: AsyncIterator[core.Update], first: str) -> AsyncIterator[core.Update]:
+    """Yield operations, newest first; resets and deletions with the snapshot that their branch or tag named before."""
+    held: deque[_Held] = deque()
+    async for update in updates:
+        named = _ref_of(update)
+        snapshot = first if update.kind == core.UpdateType.RepoInitialized else update.details.get("snapshot")
+        for entry in held if snapshot else ():
+            if entry.waits_for is not None and entry.waits_for == named:
+                details = {**entry.update.details, "before": snapshot}
+                entry.update, entry.waits_for = replace(entry.update, details=details), None
+        held.append(_Held(update, named if _KINDS.get(update.kind.value) is _NamedBefore else None))
+        while held and held[0].waits_for is None:
+            yield held.popleft().update
+    for entry in held:  # of a time that the logs do not tell of any more
+        yield entry.update
+
+
+def _ref_of(update: core.Update) -> tuple[str, str]:
+    """Return what an operation is about: a branch or a tag, and its name."""
+    is_tag = update.kind in (core.UpdateType.TagCreated, core.UpdateType.TagDeleted)
+    return ("tag", str(update.details.get("name"))) if is_tag else ("branch", update.branch or FIRST_BRANCH)
 
 
 async def changed_flags(updates: AsyncIterator[core.Update]) -> AsyncIterator[core.Update]:

@@ -17,6 +17,9 @@ __all__ = ["FIRST_SNAPSHOT", "AncestryGraph", "ChunkStorageStats", "Diff", "Mani
 FIRST_SNAPSHOT = "1CECHNKREP0F1RSTCMT0"
 """Id that the first snapshot of every repository has in Icechunk."""
 
+_OF_ROOT = {"__icechunk": {"is_root": True}}
+"""Metadata that the first snapshot of every repository has in Icechunk."""
+
 _SHOWN_CHUNKS = 10
 
 
@@ -37,7 +40,8 @@ class SnapshotInfo(Shown):
         """Return a snapshot of arraystore; the id of the first one is replaced by Icechunk's."""
         parent = FIRST_SNAPSHOT if info.parent_id is not None and info.parent_id == first else info.parent_id
         if info.parent_id is None and info.id == first:
-            return cls(FIRST_SNAPSHOT, None, info.written_at, info.message or "Repository initialized", info.metadata)
+            message, metadata = info.message or "Repository initialized", {**_OF_ROOT, **info.metadata}
+            return cls(FIRST_SNAPSHOT, None, info.written_at, message, metadata)
         return cls(info.id, parent, info.written_at, info.message, info.metadata)
 
     def __hash__(self) -> int:
