@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+import sys
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol
@@ -43,6 +46,7 @@ class IcechunkStore(ArrayStore):
 
     def __init__(self, session: Owner, *, read_only: bool = False) -> None:
         super().__init__(session._core, read_only=read_only)
+        _register()
         self._owner = session
         self._is_open = True
 
@@ -263,6 +267,21 @@ class IcechunkStore(ArrayStore):
         if validate:
             check_container(config, url)
         return url
+
+
+@functools.cache
+def _upstream_store() -> Any:
+    """Return the class of stores of the package icechunk, None where it is not installed."""
+    try:
+        return importlib.import_module("icechunk").IcechunkStore
+    except ImportError:
+        return None
+
+
+def _register() -> None:
+    """Let writers of VirtualiZarr take stores of this layer: they ask whether a store is one of Icechunk's class."""
+    if "virtualizarr" in sys.modules and _upstream_store() is not None:
+        _upstream_store().register(IcechunkStore)
 
 
 def _parsed(url: str) -> str:
