@@ -387,6 +387,27 @@ def test_only_chunks_that_both_wrote_are_conflicted_chunks(repo: icechunk.Reposi
     assert shapes == [[[1]], None]
 
 
+def test_metadata_and_chunks_that_both_changed_are_three_conflicts(repo: icechunk.Repository) -> None:
+    with repo.transaction("main", message="root") as store:
+        for name in ("a", "b"):
+            zarr.create_array(store, name=name, shape=4, chunks=2, dtype="i4")
+    mine, theirs = repo.writable_session("main"), repo.writable_session("main")
+    for value, session in enumerate((mine, theirs)):
+        for name in ("a", "b"):
+            array = zarr.open_array(session.store, path=name)
+            array[:] = value
+            array.attrs["value"] = value
+    theirs.commit("theirs")
+    with pytest.raises(icechunk.RebaseFailedError) as failed:
+        mine.commit("mine", rebase_with=icechunk.ConflictDetector())
+    kinds = [(conflict.conflict_type.name, conflict.path) for conflict in failed.value.conflicts]
+    three = ("ZarrMetadataDoubleUpdate", "ChunksUpdatedInUpdatedArray", "ChunkDoubleUpdate")
+    for path in ("/a", "/b"):
+        assert [kind for kind, where in kinds if where == path] == list(three)
+    assert len(kinds) == 6
+    assert len(pickle.loads(pickle.dumps(failed.value)).conflicts) == 6
+
+
 def test_the_first_snapshot_has_the_id_of_icechunks(repo: icechunk.Repository) -> None:
     first = repo.lookup_branch("main")
     assert first == "1CECHNKREP0F1RSTCMT0" == repo.writable_session("main").snapshot_id

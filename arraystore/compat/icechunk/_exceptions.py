@@ -6,7 +6,7 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
-from arraystore.compat.icechunk.conflicts import Conflict
+from arraystore.compat.icechunk.conflicts import Conflict, as_listed
 from arraystore.errors import (
     AlreadyExistsError,
     ArrayStoreError,
@@ -287,7 +287,7 @@ def refine(error: ArrayStoreError) -> ArrayStoreError | None:
                 return phrase.instead(error.message, phrase.kind)
             break
     if isinstance(error, RebaseFailedError):
-        error.conflicts[:] = map(Conflict.of, error.conflicts)
+        error.conflicts[:] = as_listed(map(Conflict.of, error.conflicts))
     if isinstance(error, InvalidInputError) and error.message.startswith("commit metadata must be"):
         return MetadataTypeError(error.message, ErrorKind.INVALID_COMMIT_CONFIGURATION)
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from arraystore import _conflicts
@@ -18,6 +18,23 @@ __all__ = [
     "ConflictType",
     "VersionSelection",
 ]
+
+
+def as_listed(conflicts: Iterable[Conflict]) -> list[Conflict]:
+    """Return the conflicts of a failed rebase as Icechunk lists them.
+
+    Where both changed the metadata of an array and chunks of it, Icechunk has a conflict of the one's chunks with the
+    other's metadata, too.
+    """
+    found = list(conflicts)
+    changed = {one.path for one in found if one.conflict_type is ConflictType.ZarrMetadataDoubleUpdate}
+    told = {one.path for one in found if one.conflict_type is ConflictType.ChunksUpdatedInUpdatedArray}
+    listed: list[Conflict] = []
+    for one in found:
+        if one.conflict_type is ConflictType.ChunkDoubleUpdate and one.path in changed - told:
+            listed.append(Conflict(ConflictType.ChunksUpdatedInUpdatedArray, one.path))
+        listed.append(one)
+    return listed
 
 
 class Conflict(_conflicts.Conflict):
