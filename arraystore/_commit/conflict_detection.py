@@ -150,7 +150,9 @@ def _place_problem(view: _View, path: str, kind: NodeKind) -> tuple[SnapshotId |
             now = None
         if now is not None and now.kind == NodeKind.ARRAY and (was is None or was.id != now.id):
             return view.key_snapshot(above), f"{'/' + above!r} above it is an array by now"
-        if was is not None and was.kind == NodeKind.GROUP and kind != NodeKind.FILE and now is None:
+        if was is None or was.kind != NodeKind.GROUP or kind == NodeKind.FILE:
+            continue
+        if now is None or (now.id != was.id and view.after.by_id(was.id) is not None):
             return view.key_snapshot(above), f"its group {'/' + above!r} was deleted or moved away"
     return None
 

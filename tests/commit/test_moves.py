@@ -366,6 +366,34 @@ def test_what_ours_creates_or_deletes_in_a_group_that_theirs_moved_is_for_people
     _check(storage, MOVED_G)
 
 
+def _swap(session: Session) -> None:
+    session.move("g", "t")
+    session.move("h", "g")
+    session.move("t", "h")
+
+
+def _move_and_replace(session: Session) -> None:
+    session.move("g", "m")
+    zarr.create_group(session.store, path="g")
+
+
+@pytest.mark.parametrize("theirs", [_swap, _move_and_replace])
+@pytest.mark.parametrize("path", ["g/new", "g/deep/new"])
+def test_what_ours_creates_does_not_get_into_a_group_that_theirs_put_in_place_of_the_one_they_moved(
+    theirs: Callable[[Session], object], path: str
+) -> None:
+    storage, repository = _repository()
+    session = repository.writable_session("main")
+    _create(path)(session)
+    _theirs(storage, theirs)
+    seen = _tree(latest(storage))
+    with pytest.raises(RebaseFailedError) as caught:
+        session.commit("ours", rebase_with=DETECT)
+    conflicts = {(c.conflict_type, c.path) for c in caught.value.conflicts}
+    assert conflicts == {(ConflictType.NewNodeInInvalidGroup, "/" + path)}
+    _check(storage, seen)
+
+
 COLLIDING: list[Any] = [
     pytest.param(_move("g", "k"), "/g", id="moved-elsewhere"),
     pytest.param(_delete("g"), "/g", id="deleted"),
