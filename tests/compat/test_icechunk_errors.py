@@ -82,6 +82,13 @@ def test_chunks_and_nodes_that_are_not_there(session: icechunk.Session) -> None:
     check(lambda: session.chunk_type("/x", [0]), icechunk.NodeNotFoundError, ErrorKind.NODE_NOT_FOUND)
 
 
+@pytest.mark.parametrize("document", [b"not json", b"{}", b"[]"])
+def test_documents_that_are_none_are_refused(session: icechunk.Session, document: bytes) -> None:
+    write = lambda: asyncio.run(session.store.set("g/b/zarr.json", Buffer.from_bytes(document)))  # noqa: E731
+    check(write, icechunk.InvalidInputError, ErrorKind.BAD_METADATA)
+    assert list(zarr.open_group(session.store, mode="r")["g"]) == ["a"]  # type: ignore[arg-type]
+
+
 def test_virtual_references_that_cannot_be(session: icechunk.Session) -> None:
     store, spec = session.store, icechunk.VirtualChunkSpec
     anywhere: Any = {"offset": 0, "length": 8, "validate_container": False}
