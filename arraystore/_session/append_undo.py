@@ -106,7 +106,7 @@ def _files_below(changes: ChangeSet, paths: Iterable[str]) -> list[Node]:
 
 @dataclass(frozen=True)
 class _NotedBefore:
-    """What the session has noted of nodes since forks were taken, for changes of these to collide with."""
+    """Changes of nodes that a session has noted since forks were taken, for those of the forks to collide with."""
 
     epoch: int
     touched: dict[NodeId, ChunkTable]
@@ -219,7 +219,7 @@ class ArrayBefore:
 
 @dataclass(frozen=True)
 class _CellsBefore:
-    """What a table had of some cells."""
+    """Entries that a table had of some cells."""
 
     coords: Int64s
     """Coordinates of the cells, shape (n, d)."""

@@ -1,4 +1,4 @@
-"""Where values of an array differ, so that what is shown first of two snapshots is no part in which they are equal."""
+"""Place where values of an array differ, so that what is shown first of two snapshots is no part where they agree."""
 
 from __future__ import annotations
 
