@@ -83,7 +83,7 @@ class VirtualContainers:
                 f"the virtual chunk {url[:200]!r} is in the container {prefix!r}, which is saved in this repository "
                 f"but not authorised; pass authorize_virtual_chunk_access={{{prefix!r}: None}} when opening "
                 "the repository to read it with the credentials of the environment, or credentials or a storage in "
-                "place of None"
+                f"place of None; commands, the page among them, take --authorize {prefix}"
             )
         return storage, url[len(prefix) :]
 
