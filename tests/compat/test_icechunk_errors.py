@@ -89,6 +89,12 @@ def test_documents_that_are_none_are_refused(session: icechunk.Session, document
     assert list(zarr.open_group(session.store, mode="r")["g"]) == ["a"]  # type: ignore[arg-type]
 
 
+def test_a_reader_is_told_that_it_only_reads_before_what_is_wrong_with_its_document(repo: icechunk.Repository) -> None:
+    store = repo.readonly_session("main").store
+    with pytest.raises(icechunk.ReadOnlyError):
+        asyncio.run(store.set("zarr.json", Buffer.from_bytes(b"{}")))
+
+
 def test_virtual_references_that_cannot_be(session: icechunk.Session) -> None:
     store, spec = session.store, icechunk.VirtualChunkSpec
     anywhere: Any = {"offset": 0, "length": 8, "validate_container": False}

@@ -104,9 +104,10 @@ class IcechunkStore(ArrayStore):
             raise TypeError(
                 f"IcechunkStore.set(): `value` must be a Buffer instance. Got an instance of {type(value)} instead."
             )
-        if key.rsplit("/", 1)[-1] == "zarr.json":
-            _check_document(key, value.to_bytes())
         with refining():
+            self._check_writable()
+            if key.rsplit("/", 1)[-1] == "zarr.json":
+                _check_document(key, value.to_bytes())
             await super().set(key, value)
 
     async def getsize(self, key: str) -> int:
