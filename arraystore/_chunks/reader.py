@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -37,6 +37,10 @@ _READ_INLINE = 1 << 18
 
 ReferencePosition = tuple[Manifest, int]
 """A manifest and the position of a reference in it."""
+
+
+VerifyChunks = bool | Literal["config"]
+"""Whether a session verifies the chunks that it reads, or leaves that to the configuration, as None does, too."""
 
 
 def sole_reference(
@@ -83,11 +87,13 @@ class ChunkReader:
         self._virtual = virtual
         renew_locks_after_fork(self)
 
-    def checking(self, verify: bool | None) -> ChunkReader:
-        """Return a reader that shares the caches of this one and verifies chunks, or does not; None for no change."""
-        if verify is None or verify == self.verify:
+    def checking(self, verify: VerifyChunks) -> ChunkReader:
+        """Return a reader that shares the caches of this one and verifies chunks, or does not."""
+        if verify in ("config", None, self.verify):
             return self
-        reader = ChunkReader(self.storage, self.manifests, self._virtual, verify, self.blocks.room, self.statistics)
+        reader = ChunkReader(
+            self.storage, self.manifests, self._virtual, bool(verify), self.blocks.room, self.statistics
+        )
         reader.blocks = self.blocks
         return reader
 

@@ -187,7 +187,7 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
         tag: str | None = None,
         snapshot_id: str | None = None,
         as_of: datetime | None = None,
-        verify_chunks: bool | None = None,
+        verify_chunks: bool | Literal["config"] = "config",
     ) -> Session:
         """Open a session that reads one snapshot.
 
@@ -203,7 +203,7 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
             With a branch: its newest snapshot that was written at this time, which needs a time zone, or before.  It
             costs a request for some 64 newer snapshots, or for 4096 where they are old.
         verify_chunks
-            Whether chunks that are read are checked against their checksums; by default what the configuration says.
+            Whether chunks that are read are checked against their checksums; ``"config"``: as the configuration says.
 
         Raises
         ------
@@ -225,7 +225,7 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
         tag: str | None = None,
         snapshot_id: str | None = None,
         as_of: datetime | None = None,
-        verify_chunks: bool | None = None,
+        verify_chunks: bool | Literal["config"] = "config",
     ) -> Session:
         """Asynchronous twin of `readonly_session`."""
         if as_of is None:
@@ -241,7 +241,7 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
         branch: str,
         *,
         isolation: Literal["snapshot", "serializable"] = "snapshot",
-        verify_chunks: bool | None = None,
+        verify_chunks: bool | Literal["config"] = "config",
     ) -> Session:
         """Open a session that can change a branch.
 
@@ -253,7 +253,7 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
             ``"snapshot"``: a commit collides with changes of what it changes itself.  ``"serializable"``: also with
             changes of what the session has read.
         verify_chunks
-            Whether chunks that are read are checked against their checksums; by default what the configuration says.
+            Whether chunks that are read are checked against their checksums; ``"config"``: as the configuration says.
             What is written gets checksums in any case.
 
         Raises
@@ -268,7 +268,7 @@ class Repository(RefMethods, SettingMethods, HistoryMethods, MaintenanceMethods)
         branch: str,
         *,
         isolation: Literal["snapshot", "serializable"] = "snapshot",
-        verify_chunks: bool | None = None,
+        verify_chunks: bool | Literal["config"] = "config",
     ) -> Session:
         """Asynchronous twin of `writable_session`."""
         isolation_number(isolation)

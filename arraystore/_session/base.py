@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._chunks.pack_writer import PackWriter
+from arraystore._chunks.reader import VerifyChunks
 from arraystore._context.config import RepositoryConfig
 from arraystore._context.context import Context
 from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
@@ -103,7 +104,7 @@ class SessionBase:
         *,
         branch: str | None = None,
         isolation: Isolation = "snapshot",
-        verify_chunks: bool | None = None,
+        verify_chunks: VerifyChunks = "config",
     ) -> None:
         context.environment.after(tip.state.life.fence)
         self.context = context

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from arraystore._changes.change_set import ChangeSet
 from arraystore._changes.read_set import ReadSet
+from arraystore._chunks.reader import VerifyChunks
 from arraystore._context.context import Context
 from arraystore._forks.ledger import CachedView, ForkLedger, IssuedFork, warn_of_unmerged
 from arraystore._forks.lineage import Lineage, has_strangers, numbered_by
@@ -73,7 +74,7 @@ class ForkSession(SessionBase):
         below: Sequence[UncommittedView | bytes],
         isolation: Isolation,
         issued: IssuedFork | None = None,
-        verify_chunks: bool | None = None,
+        verify_chunks: VerifyChunks = "config",
     ) -> None:
         state = tip.state
         for each in below:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Protocol
 
+from arraystore._chunks.reader import VerifyChunks
 from arraystore._context.context import Context
 from arraystore._format.ids import CheckpointId, SnapshotId, id_to_text
 from arraystore._format.refs import Hint
@@ -70,11 +71,11 @@ class SnapshotLocator:
     """A checkpoint at or before that record; None if there is none."""
     snapshot: SnapshotId
     """Id of the snapshot."""
-    verify_chunks: bool | None = None
-    """True if sessions verify chunks that they read; None for the configured default."""
+    verify_chunks: VerifyChunks = "config"
+    """Whether sessions verify the chunks that they read."""
 
     @classmethod
-    def of(cls, context: Context, state: SnapshotState, verify_chunks: bool | None = None) -> SnapshotLocator:
+    def of(cls, context: Context, state: SnapshotState, verify_chunks: VerifyChunks = "config") -> SnapshotLocator:
         """Return the locator of a state."""
         hint = None if state.checkpoint is None else (state.checkpoint.sequence, state.checkpoint.id)
         return cls(context, state.branch, state.sequence, hint, state.snapshot, verify_chunks)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from arraystore._changes.change_set import ChangeSet
+from arraystore._chunks.reader import VerifyChunks
 from arraystore._commit.note import check_note
 from arraystore._commit.prepare import prepare
 from arraystore._commit.prepared import Prepared
@@ -75,7 +76,7 @@ class Session(SessionBase):
     isolation
         ``"serializable"`` tracks reads, and a rebase over a change of data that was read is a conflict.
     verify_chunks
-        Whether to verify chunks that are read; None for the configured default.
+        Whether to verify chunks that are read; ``"config"`` for what the configuration says.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Session(SessionBase):
         tip: Tip,
         branch: str | None = None,
         isolation: Isolation = "snapshot",
-        verify_chunks: bool | None = None,
+        verify_chunks: VerifyChunks = "config",
     ) -> None:
         super().__init__(context, tip, branch=branch, isolation=isolation, verify_chunks=verify_chunks)
         self._prepared: Prepared | None = None

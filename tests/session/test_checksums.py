@@ -231,6 +231,9 @@ def test_checks_can_be_turned_off_by_the_configuration_and_on_again_by_a_session
     storage = damaged(where, tmp_path)
     unchecked = Repository.open(storage, CONFIG.merge(verify_chunks=False))
     assert len(read(unchecked, name, 0)) == ARRAYS[name][1]
+    for as_configured in ("config", None):
+        session = unchecked.readonly_session("main", verify_chunks=as_configured)  # type: ignore[arg-type]
+        assert session.store.get_sync(f"{name}/c/0") is not None
     strict = unchecked.readonly_session("main", verify_chunks=True)
     with pytest.raises(ChunkDamagedError):
         strict.store.get_sync(f"{name}/c/0")
