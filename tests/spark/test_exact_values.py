@@ -21,7 +21,7 @@ from arraystore.spark.creation.new_coordinates import passed_coordinate
 from arraystore.spark.writing.append_growth import _convert_labels
 from arraystore.spark.writing.axes import Axis, label_axis
 from arraystore.spark.writing.chunk_grid import MISSING, NOWHERE
-from arraystore.spark.writing.columns import ColumnValues, value_column
+from arraystore.spark.writing.columns import ColumnValues, Lossy, value_column
 from arraystore.transforms.number_conversion import convert_numbers
 from tests.spark.support import messages, new_repository, put_array, read_array
 
@@ -34,7 +34,7 @@ DAYS = {"units": "days since 2001-01-01"}
 
 
 def read(
-    kind: st.DataType, arrow: Any, given: list[Any], dtype: Any, lossy: bool | None = None, attrs: Any = None
+    kind: st.DataType, arrow: Any, given: list[Any], dtype: Any, lossy: Lossy = "floats", attrs: Any = None
 ) -> ColumnValues:
     schema = st.StructType([st.StructField("v", kind)])
     column = value_column(schema, "v", "array '/a'", np.dtype(dtype), attrs or {}, lossy)

@@ -123,10 +123,14 @@ class RawOptions:
         """Return an option as a string; None if it is missing or empty."""
         return self.texts.get(name, "").strip() or None
 
-    def flag(self, name: str) -> bool | None:
+    def flag(self, name: str, default: bool = False) -> bool:
         """Return an option that is true or false."""
         text = self.text(name)
-        return None if text is None else flag_of(self.called(name), text)
+        return default if text is None else flag_of(self.called(name), text)
+
+    def given_flags(self, *names: str) -> dict[str, bool]:
+        """Return those among options that are true or false which are given, by name."""
+        return {name: self.flag(name) for name in names if self.text(name) is not None}
 
     def count(self, name: str) -> int | None:
         """Return an option that is a count >= 1."""
@@ -275,7 +279,7 @@ def check_url(url: str) -> None:
 def check_use(raw: RawOptions, use: str) -> None:
     """Check that all options have an effect in this use."""
     for name in raw.texts:
-        if use not in _KNOWN[name] and not (name in LOOKS and raw.flag(name) is False):
+        if use not in _KNOWN[name] and not (name in LOOKS and not raw.flag(name, default=True)):
             raise InvalidInputError(
                 f"option {raw.called(name)!r} has no effect in {use}, but in {' and '.join(sorted(_KNOWN[name]))}: "
                 "leave it out"

@@ -155,8 +155,7 @@ def read_options(raw: RawOptions) -> ReadOptions:
         "isel": raw.selection("isel"),
         "coords": raw.choice("coords", "index", "label", "none"),
         "dims": raw.names("dims") or None,
-        "decode": raw.flag("decode"),
-        "skip_missing": raw.flag("skip_missing"),
+        **raw.given_flags("decode", "skip_missing"),
         "where": raw.text("where"),
         "layout": raw.choice("layout", "rows", "chunks"),
         "data": raw.choice("data", "binary", "array"),
@@ -179,7 +178,7 @@ def write_options(raw: RawOptions, *, stream: bool) -> WriteOptions:
         "partial": raw.choice("partial", "merge", "fill"),
         "on_null": raw.text("on_null"),
         "on_duplicate": raw.text("on_duplicate"),
-        "lossy": raw.flag("lossy"),
+        **raw.given_flags("lossy"),
     }
     return WriteOptions(
         location,
@@ -190,7 +189,7 @@ def write_options(raw: RawOptions, *, stream: bool) -> WriteOptions:
         raw.text("message"),
         raw.text("stream"),
         _batch(raw, stream=stream),
-        bool(raw.flag("restarted")),
+        raw.flag("restarted"),
         create=_create(raw),
         append_dim=raw.text("append_dim"),
         replace_where=raw.selection("replace_where"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,8 @@ _VARYING = frozenset({"yearmonthinterval", "interval"})
 NESTED = frozenset({"struct", "array", "map", "variant"})
 _TEXTS = frozenset({"string", "char", "varchar"})
 NESTED_REMEDY = "select its fields or elements as columns of their own"
+Lossy = bool | Literal["floats"]
+"""Whether values may be rounded to the type of an array; "floats": floats may, other values may not."""
 _DAY = 86_400_000_000
 _FURTHEST = 290_000 * 365 * _DAY
 """Microsecond from which NumPy counts all coarser units, some 4,000 years before the last one of 64 bits."""
@@ -82,19 +84,19 @@ class ValueColumn:
     """Type of the array."""
     time_codec: CFTimeCodec | None = None
     """Codec of times, if the column holds instants and the array numbers."""
-    lossy: bool | None = None
-    """Whether values may be rounded to the type of the array; None: floats may, other values may not."""
+    lossy: Lossy = "floats"
+    """Whether values may be rounded to the type of the array."""
 
     def read(self, array: pa.Array) -> ColumnValues:
         """Return the values of a column of a batch."""
         absent = absent_in(array)
         converted = self._convert(array)
-        changed = None if self.lossy else converted.changed
+        changed = None if self.lossy is True else converted.changed
         return ColumnValues(converted.values, absent, _present(converted.unfit, absent), _present(changed, absent))
 
     def _convert(self, array: pa.Array) -> Converted:
         if self.kind == "decimal":
-            return convert_decimals(filled(array, self.kind), self.dtype, exact=not self.lossy)
+            return convert_decimals(filled(array, self.kind), self.dtype, exact=self.lossy is not True)
         values = raw(array, self.kind)
         if self.kind in COUNTED:
             return self._times(microseconds(values, self.kind))
@@ -181,7 +183,7 @@ def value_column(
     what: str,
     dtype: np.dtype[Any],
     attrs: Mapping[str, Any],
-    lossy: bool | None = None,
+    lossy: Lossy = "floats",
 ) -> ValueColumn:
     """Return the conversion of a column into an array's type; refuse types that do not fit."""
     kind = column_kind(schema, column, f"the values of {what}")

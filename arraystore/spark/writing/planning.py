@@ -13,7 +13,7 @@ from arraystore.errors import InvalidInputError
 from arraystore.spark.argument_checks import check_choice
 from arraystore.spark.writing.axes import Axis, Tolerance, index_axis, label_axis, read_coordinate
 from arraystore.spark.writing.chunk_assembler import Policy
-from arraystore.spark.writing.columns import column_kind, value_column
+from arraystore.spark.writing.columns import Lossy, column_kind, value_column
 from arraystore.spark.writing.replaced_region import ReplaceWhere, find_region
 from arraystore.spark.writing.target_arrays import Target, find_targets, grid_of
 from arraystore.spark.writing.write_plan import OnNull, WritePlan
@@ -40,7 +40,7 @@ def plan_write(
     partial: Partial = "merge",
     on_duplicate: OnDuplicate = "error",
     on_null: OnNull = "error",
-    lossy: bool | None = None,
+    lossy: Lossy = "floats",
 ) -> WritePlan:
     """Plan a write, checking everything that does not depend on rows.
 
@@ -48,7 +48,8 @@ def plan_write(
     """
     check_choice("partial", partial, get_args(Partial))
     check_choice("on_null", on_null, get_args(OnNull))
-    check_choice("lossy", lossy, (None, True, False))
+    check_choice("lossy", lossy, ("floats", None, True, False))
+    rounds: Lossy = bool(lossy) if lossy in (True, False) else "floats"
     choice: str = on_duplicate
     if choice == "last":
         raise InvalidInputError(
@@ -61,7 +62,7 @@ def plan_write(
     targets = find_targets(session.store, path, value, values)
     grid = grid_of(targets)
     columns = [
-        value_column(schema, target.column, target.what, np.dtype(target.array.dtype), dict(target.array.attrs), lossy)
+        value_column(schema, target.column, target.what, np.dtype(target.array.dtype), dict(target.array.attrs), rounds)
         for target in targets
     ]
     fills = tuple(_fill(target) for target in targets)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pyspark.sql.functions import expr
@@ -21,7 +21,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from arraystore._session.session import Session
 from arraystore.errors import InvalidInputError
-from arraystore.spark.argument_checks import check_count
+from arraystore.spark.argument_checks import check_choice, check_count
 from arraystore.spark.cluster import slots
 from arraystore.spark.spark_action import map_in_arrow, run_action
 from arraystore.spark.writing.chunk_grid import ChunkOwners
@@ -45,7 +45,7 @@ def repartition_by_chunk(
     tasks: int | None = None,
     coords: DimensionColumnKinds = "index",
     tolerance: Any = None,
-    sort: bool | None = None,
+    sort: bool | Literal["auto"] = "auto",
 ) -> DataFrame:
     """Return a DataFrame with the same rows, where all rows of a chunk of an array are in one partition.
 
@@ -62,7 +62,7 @@ def repartition_by_chunk(
     tasks
         Number of partitions; by default one for each slot of the cluster, but no more than there are chunks.
     sort
-        Whether rows are sorted within their partition by chunk, and within it by place; by default they are, but for
+        Whether rows are sorted within their partition by chunk, and within it by place.  ``"auto"``: they are, but for
         those of a stream, which Spark does not sort.
 
     Returns
@@ -76,16 +76,23 @@ def repartition_by_chunk(
         If the columns cannot be dimensions of the array, or rows of a stream are to be sorted.
     """
     streaming = df.isStreaming
-    if sort and streaming:
+    automatic = sorts_automatically(sort)
+    if sort and streaming and not automatic:
         raise InvalidInputError("sort=True needs a DataFrame: Spark does not sort the rows of a stream; leave it out")
     plan = plan_axes(session, df.schema, path, dims=dims, coords=coords, tolerance=tolerance)
     tasks = write_task_count(df, plan, tasks)
     name = _free_name(df)
     frame = _with_position(df, plan, name, [(column, column) for column in df.columns])
     frame = _by_owner(frame, ChunkOwners.of(plan.grid, tasks, plan.cell_bytes), quoted(name))
-    if not streaming and sort is not False:
+    if not streaming and (automatic or sort):
         frame = frame.sortWithinPartitions(quoted(name))
     return frame.selectExpr(*map(quoted, df.columns))
+
+
+def sorts_automatically(sort: bool | Literal["auto"]) -> bool:
+    """Tell whether it is left to us if rows are sorted; raise `InvalidInputError`."""
+    check_choice("sort", sort, ("auto", None, True, False))
+    return sort in ("auto", None)
 
 
 def write_task_count(df: DataFrame, plan: WritePlan, tasks: int | None) -> int:

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from arraystore._runtime.progress import Progress, callback_of, shows_progress
 from arraystore._session.arguments import check_writable_session
@@ -18,7 +18,7 @@ from arraystore.spark.fork_job import Outcome, merge_outcomes, report_of, run_fo
 from arraystore.spark.report import WriteReport
 from arraystore.spark.writing.append_growth import AppendLabels, FrameLabels, find_growth, grow
 from arraystore.spark.writing.axes import Tolerance
-from arraystore.spark.writing.columns import quoted
+from arraystore.spark.writing.columns import Lossy, quoted
 from arraystore.spark.writing.planning import (
     DimensionColumnKinds,
     DimensionColumnNames,
@@ -28,7 +28,7 @@ from arraystore.spark.writing.planning import (
     with_region,
 )
 from arraystore.spark.writing.rejected_rows import rejected_rows_in
-from arraystore.spark.writing.repartition import lost_rows, shuffle_by_owner, write_task_count
+from arraystore.spark.writing.repartition import lost_rows, shuffle_by_owner, sorts_automatically, write_task_count
 from arraystore.spark.writing.replaced_region import Erasure, ReplaceWhere, erase_first
 from arraystore.spark.writing.target_arrays import find_targets
 from arraystore.spark.writing.write_plan import OnNull, WritePlan
@@ -51,15 +51,15 @@ def write_dataframe(
     partial: Partial = "merge",
     on_duplicate: OnDuplicate = "error",
     on_null: OnNull = "error",
-    lossy: bool | None = None,
+    lossy: Lossy = "floats",
     append_dim: str | None = None,
     append_labels: AppendLabels | None = None,
     create: bool | NewArrays = False,
     replace_where: ReplaceWhere | None = None,
     shuffle: bool = True,
-    sort: bool | None = None,
+    sort: bool | Literal["auto"] = "auto",
     tasks: int | None = None,
-    progress: Progress | bool | None = None,
+    progress: Progress | bool = False,
     description: str | None = None,
 ) -> WriteReport:
     """Write the rows of a DataFrame into arrays; each row is one cell.
@@ -101,9 +101,9 @@ def write_dataframe(
         no row.  NaN is a value.
     lossy
         Whether values may be rounded to the type of the array: integers and decimals in a float array, instants in a
-        coarser unit of time, 64-bit floats in a 32-bit array.  By default floats are rounded, and any other value that
-        would change is refused, with counts and examples; False refuses floats that would change, too.  Values out of
-        the range of the type are always refused.
+        coarser unit of time, 64-bit floats in a 32-bit array.  With ``"floats"`` these are rounded, and any other value
+        that would change is refused, with counts and examples; False refuses floats that would change, too.  Values
+        out of the range of the type are always refused.
     append_dim
         Dimension along which the arrays grow if rows lie beyond their end, together with all arrays of the group that
         have it.  New labels are written to the coordinate, which they must continue.  Jobs that append at the same time
@@ -125,7 +125,7 @@ def write_dataframe(
         Whether rows are moved to the task that owns their chunk. If not, they must be there already
         (`repartition_by_chunk`), or the merge fails.
     sort
-        Whether tasks get their rows in order.  By default only if the chunks of a task do not fit into its memory
+        Whether tasks get their rows in order.  ``"auto"``: only if the chunks of a task do not fit into its memory
         (64 MiB) together.
     tasks
         Number of tasks; by default one for each slot of the cluster, but no more than there are chunks.
@@ -278,14 +278,14 @@ def _taking(
 
 
 def _arrange(
-    df: DataFrame, plan: WritePlan, tasks: int, *, shuffle: bool, sort: bool | None
+    df: DataFrame, plan: WritePlan, tasks: int, *, shuffle: bool, sort: bool | Literal["auto"]
 ) -> tuple[DataFrame, WritePlan]:
     """Return the rows as tasks get them, and the plan for them."""
+    automatic = sorts_automatically(sort)
     if not shuffle:
-        if sort:
+        if sort and not automatic:
             raise InvalidInputError("sort=True needs shuffle=True: repartition_by_chunk sorts, too")
         columns = dict.fromkeys([*(axis.column for axis in plan.axes), *(value.column for value in plan.values)])
         return df.selectExpr(*map(quoted, columns)), plan
-    if sort is None:
-        sort = not plan.fits(-(-plan.grid.chunks // tasks))
-    return shuffle_by_owner(df, plan, tasks, sort=sort), plan.of_positions(ordered=sort)
+    ordered = not plan.fits(-(-plan.grid.chunks // tasks)) if automatic else bool(sort)
+    return shuffle_by_owner(df, plan, tasks, sort=ordered), plan.of_positions(ordered=ordered)
