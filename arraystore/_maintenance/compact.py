@@ -16,7 +16,7 @@ from arraystore._format.ids import NodeId, PackId
 from arraystore._format.node import Node
 from arraystore._log.loading import Tip, refresh
 from arraystore._log.status import check_open
-from arraystore._maintenance.collection.summary import Progress, no_progress
+from arraystore._maintenance.collection.summary import StageProgress, no_progress
 from arraystore._maintenance.full_fold import fold_fully
 from arraystore._maintenance.remote_readers import RemoteReaders
 from arraystore._maintenance.remote_repacking import RemoteRepacker
@@ -134,7 +134,7 @@ class _Run:
     budget: Budget
     min_live: float
     dry_run: bool
-    progress: Progress
+    progress: StageProgress
     remote: RemoteReaders | None = None
     changed: bool = False
     exhausted: bool = False
@@ -310,7 +310,7 @@ async def compact(
     budget: Budget,
     min_live: float,
     dry_run: bool,
-    progress: Progress | None,
+    progress: StageProgress | None,
     remote: RemoteReaders | None = None,
 ) -> tuple[CompactionSummary, Tip]:
     """Compact a branch; see `Repository.compact`."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from arraystore._commit.solvers import ConflictDetector
 from arraystore._context.context import Context
 from arraystore._log.loading import Tip
-from arraystore._maintenance.collection.summary import Progress
+from arraystore._maintenance.collection.summary import StageProgress
 from arraystore._maintenance.compact import Budget, CompactionSummary, fold_all
 from arraystore._maintenance.compact import compact as compact_branch
 from arraystore._repository.scope import remote_readers, scope_of
@@ -26,7 +26,7 @@ async def compact(
     min_live: float = 0.5,
     dry_run: bool = False,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
 ) -> CompactionSummary:
     """Compact a branch within a budget."""
     _check(min_live, max_bytes=max_bytes, max_seconds=max_seconds)

@@ -11,7 +11,7 @@ from arraystore._log.branch_log import LONGEST_PAUSE
 from arraystore._log.status import check_allowed
 from arraystore._maintenance.collection.collect import collect
 from arraystore._maintenance.collection.fence import watermark_at
-from arraystore._maintenance.collection.summary import GCSummary, Progress
+from arraystore._maintenance.collection.summary import GCSummary, StageProgress
 from arraystore._maintenance.due import RECORD_GRACE
 from arraystore._repository.scope import counted_scope
 from arraystore.errors import InvalidInputError
@@ -25,7 +25,7 @@ async def garbage_collect(
     dry_run: bool = False,
     record_grace: timedelta = RECORD_GRACE,
     nobody_writes: bool = False,
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
 ) -> GCSummary:
     """Delete unreferenced objects."""
     time = microseconds_of(delete_object_older_than, "delete_object_older_than")

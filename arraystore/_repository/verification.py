@@ -9,7 +9,7 @@ from typing import Literal
 from arraystore._context.context import Context
 from arraystore._log.loading import load_checkpoint
 from arraystore._log.state import SnapshotState
-from arraystore._maintenance.collection.summary import Progress
+from arraystore._maintenance.collection.summary import StageProgress
 from arraystore._maintenance.verification.findings import VerifyReport
 from arraystore._maintenance.verification.repair import RepairReport
 from arraystore._maintenance.verification.repair import repair as repair_repository
@@ -57,7 +57,7 @@ async def verify(
     *,
     sample: int | None = None,
     engine: EngineOption = "threads",
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
 ) -> VerifyReport:
     """Verify all objects reachable from branches and tags, and report problems."""
     return await verify_repository(
@@ -72,7 +72,7 @@ async def verify(
     )
 
 
-async def repair(context: Context, *, dry_run: bool = False, progress: Progress | None = None) -> RepairReport:
+async def repair(context: Context, *, dry_run: bool = False, progress: StageProgress | None = None) -> RepairReport:
     """Verify the metadata, and rebuild what can be rebuilt from the logs."""
     return await repair_repository(
         context.storage, context.repository, context.environment, dry_run=dry_run, progress=progress

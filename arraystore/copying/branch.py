@@ -20,7 +20,7 @@ from arraystore._session.session import Session
 from arraystore.copying.changes import apply_changes
 from arraystore.copying.errors import CopyDivergedError, CopyTargetError
 from arraystore.copying.provenance import copied_from, time_of, time_of_copy, with_origin
-from arraystore.copying.report import BranchCopyReport, CopyCounter, Progress
+from arraystore.copying.report import BranchCopyReport, CopyCounter, CopyProgressCallback
 from arraystore.errors import ConflictError, InvalidInputError, RepositoryNotFoundError, SnapshotNotFoundError
 from arraystore.storage.protocol import Storage
 from arraystore.storage.sharing import engine_for
@@ -45,7 +45,7 @@ def copy_branch(
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
     engine: EngineOption = "threads",
-    progress: Progress | bool | None = None,
+    progress: CopyProgressCallback | bool = False,
 ) -> BranchCopyReport:
     """Copy a branch, a tag or a snapshot to a branch of another repository.
 
@@ -118,7 +118,7 @@ async def copy_branch_async(
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
     engine: EngineOption = "threads",
-    progress: Progress | bool | None = None,
+    progress: CopyProgressCallback | bool = False,
 ) -> BranchCopyReport:
     """Asynchronous twin of `copy_branch`."""
     if history and message is not None:

@@ -28,7 +28,7 @@ from arraystore.copying.cut_checkpoints import CHECKPOINTS, checkpoints_within, 
 from arraystore.copying.errors import CopyDivergedError, CopyIncompleteError, CopyTargetError
 from arraystore.copying.objects import ObjectCopier
 from arraystore.copying.remote_objects import copy_remotely
-from arraystore.copying.report import CopyCounter, CopyReport, Progress
+from arraystore.copying.report import CopyCounter, CopyProgressCallback, CopyReport
 from arraystore.errors import (
     InvalidInputError,
     ObjectNotFoundError,
@@ -57,7 +57,7 @@ def clone_repository(
     *,
     verify: bool = True,
     engine: EngineOption = "threads",
-    progress: Progress | bool | None = None,
+    progress: CopyProgressCallback | bool = False,
 ) -> CopyReport:
     """Copy a whole repository, with all branches, tags and history, to another storage, byte for byte.
 
@@ -108,7 +108,7 @@ async def clone_repository_async(
     *,
     verify: bool = True,
     engine: EngineOption = "threads",
-    progress: Progress | bool | None = None,
+    progress: CopyProgressCallback | bool = False,
 ) -> CopyReport:
     """Asynchronous twin of `clone_repository`."""
     check_storage(source)

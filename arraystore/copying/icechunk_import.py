@@ -17,7 +17,7 @@ from arraystore.copying.errors import CopyDivergedError, CopyError, CopyTargetEr
 from arraystore.copying.icechunk_settings import copy_settings
 from arraystore.copying.icechunk_snapshot import SnapshotCopier, check_same_chunks
 from arraystore.copying.provenance import copied_from, time_of, time_of_copy, with_origin
-from arraystore.copying.report import CopyCounter, ImportReport, Progress
+from arraystore.copying.report import CopyCounter, CopyProgressCallback, ImportReport
 from arraystore.errors import AlreadyExistsError, ConflictError, InvalidInputError, RefNotFoundError
 from arraystore.storage.protocol import Storage
 
@@ -37,7 +37,7 @@ def import_icechunk(
     branches: Iterable[str] | None = None,
     tags: bool = True,
     files: Storage | None = None,
-    progress: Progress | bool | None = None,
+    progress: CopyProgressCallback | bool = False,
 ) -> ImportReport:
     """Import an Icechunk repository with its history.
 
@@ -84,7 +84,7 @@ async def import_icechunk_async(
     branches: Iterable[str] | None = None,
     tags: bool = True,
     files: Storage | None = None,
-    progress: Progress | bool | None = None,
+    progress: CopyProgressCallback | bool = False,
 ) -> ImportReport:
     """Asynchronous twin of `import_icechunk`."""
     icechunk = _package()

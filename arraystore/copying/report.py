@@ -12,10 +12,10 @@ __all__ = [
     "BranchCopyReport",
     "CopyCounter",
     "CopyProgress",
+    "CopyProgressCallback",
     "CopyReport",
     "ImportReport",
     "LeftOut",
-    "Progress",
     "TransferReport",
 ]
 
@@ -40,7 +40,7 @@ class CopyProgress:
     skipped: int
 
 
-Progress = Callable[[CopyProgress], None]
+CopyProgressCallback = Callable[[CopyProgress], None]
 """Called with the progress of a copy after each object."""
 
 
@@ -171,7 +171,7 @@ class TransferReport:
 class CopyCounter:
     """Counts what a copy does, and reports its progress."""
 
-    progress: Progress | None = None
+    progress: CopyProgressCallback | None = None
     """Called with the progress after each object."""
     stage: str = ""
     objects: int = 0

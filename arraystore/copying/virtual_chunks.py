@@ -27,7 +27,7 @@ from arraystore._session.keys import join, node_path
 from arraystore._session.listing import present_chunks, visible_nodes
 from arraystore._session.remote_forks import write_on_workers
 from arraystore._session.session import Session
-from arraystore.copying.report import CopyCounter, Progress
+from arraystore.copying.report import CopyCounter, CopyProgressCallback
 from arraystore.errors import InvalidInputError, NodeNotFoundError, RebaseFailedError, SourceChangedError
 from arraystore.storage.sharing import engine_for
 
@@ -74,7 +74,7 @@ def materialize(
     message: str | None = None,
     dry_run: bool = False,
     engine: EngineOption = "threads",
-    progress: Progress | bool | None = None,
+    progress: CopyProgressCallback | bool = False,
 ) -> MaterializeReport:
     """Copy the virtual chunks of a branch into the repository, so that it needs their sources no longer.
 
@@ -134,7 +134,7 @@ async def materialize_async(
     message: str | None = None,
     dry_run: bool = False,
     engine: EngineOption = "threads",
-    progress: Progress | bool | None = None,
+    progress: CopyProgressCallback | bool = False,
 ) -> MaterializeReport:
     """Asynchronous twin of `materialize`."""
     if batch_bytes <= 0:

@@ -28,7 +28,7 @@ from arraystore._session.listing import present_chunks, visible_nodes
 from arraystore._session.session import Session
 from arraystore.copying.chunks import Stretch, read_stretch, stretches
 from arraystore.copying.errors import CopyTargetError
-from arraystore.copying.report import CopyCounter, Progress, TransferReport
+from arraystore.copying.report import CopyCounter, CopyProgressCallback, TransferReport
 from arraystore.copying.zarr_locations import ZarrLocation, ZarrPlace, open_target, place_for
 from arraystore.errors import NodeNotFoundError
 from arraystore.storage.protocol import BytesLike
@@ -54,7 +54,7 @@ def export_zarr(
     group: str = "",
     overwrite: bool = False,
     engine: EngineOption = "threads",
-    progress: Progress | bool | None = None,
+    progress: CopyProgressCallback | bool = False,
 ) -> TransferReport:
     """Write a snapshot, or a part of it, as a plain Zarr hierarchy that any reader of Zarr can open.
 
@@ -114,7 +114,7 @@ async def export_zarr_async(
     group: str = "",
     overwrite: bool = False,
     engine: EngineOption = "threads",
-    progress: Progress | bool | None = None,
+    progress: CopyProgressCallback | bool = False,
 ) -> TransferReport:
     """Asynchronous twin of `export_zarr`."""
     check_repository(repo)

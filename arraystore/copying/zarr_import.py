@@ -21,7 +21,7 @@ from arraystore._session.listing import visible_nodes
 from arraystore._session.remote_forks import write_on_workers
 from arraystore._session.session import Session
 from arraystore.copying.errors import CopyIncompleteError, CopyTargetError
-from arraystore.copying.report import CopyCounter, Progress, TransferReport
+from arraystore.copying.report import CopyCounter, CopyProgressCallback, TransferReport
 from arraystore.copying.zarr_keys import check_hierarchy, read_documents, value_keys
 from arraystore.copying.zarr_locations import ZarrLocation, ZarrPlace, open_source, place_for
 from arraystore.errors import RepositoryNotFoundError
@@ -52,7 +52,7 @@ def import_zarr(
     overwrite: bool = False,
     rebase_with: ConflictSolver | None = None,
     engine: EngineOption = "threads",
-    progress: Progress | bool | None = None,
+    progress: CopyProgressCallback | bool = False,
 ) -> TransferReport:
     """Import a Zarr hierarchy, version 2 or 3, into a repository, in one commit.
 
@@ -118,7 +118,7 @@ async def import_zarr_async(
     overwrite: bool = False,
     rebase_with: ConflictSolver | None = None,
     engine: EngineOption = "threads",
-    progress: Progress | bool | None = None,
+    progress: CopyProgressCallback | bool = False,
 ) -> TransferReport:
     """Asynchronous twin of `import_zarr`."""
     workers = engine_for(engine, repo.storage if isinstance(repo, Repository) else repo)

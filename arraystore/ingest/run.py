@@ -112,7 +112,7 @@ def ingest(
     message: str | None = None,
     spark: SparkSession | None = None,
     master: str | None = None,
-    progress: Progress | bool | None = None,
+    progress: Progress | bool = False,
 ) -> IngestReport:
     """Copy NetCDF, HDF5 or Zarr sources into a repository, in one commit.
 
@@ -166,7 +166,7 @@ def carry_out(
     message: str | None = None,
     spark: SparkSession | None = None,
     master: str | None = None,
-    progress: Progress | bool | None = None,
+    progress: Progress | bool = False,
 ) -> IngestReport:
     """Carry out a plan."""
     plan = prepared.plan

@@ -137,7 +137,7 @@ def virtualize(
     message: str | None = None,
     dry_run: bool = False,
     engine: EngineOption = "threads",
-    progress: Progress | bool | None = None,
+    progress: Progress | bool = False,
 ) -> VirtualizeReport:
     """Refer to NetCDF, HDF5, GRIB and TIFF files from a group, in one commit; only coordinates are copied.
 

@@ -32,7 +32,7 @@ from arraystore._log.retained_snapshots import RetainedHistory
 from arraystore._log.state import SnapshotState
 from arraystore._maintenance.collection.fence import raise_fence
 from arraystore._maintenance.collection.retire import idle_logs, retire_logs
-from arraystore._maintenance.collection.summary import GCSummary, Progress, no_progress
+from arraystore._maintenance.collection.summary import GCSummary, StageProgress, no_progress
 from arraystore._maintenance.collection.sweep import Listing, delete_all
 from arraystore._maintenance.collection.trace import Trace
 from arraystore._maintenance.collection.trim import Trimmed, detach, trimmed_history, trimmed_records
@@ -63,7 +63,7 @@ async def collect(
     full: bool = False,
     dry_run: bool = False,
     grace: float = RECORD_GRACE.total_seconds(),
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
 ) -> GCSummary:
     """Delete unreferenced objects with ids below `watermark`, or below a higher one that a collection has published.
 
@@ -87,7 +87,7 @@ class _Run:
     watermark: bytes
     dry_run: bool
     grace: float
-    progress: Progress
+    progress: StageProgress
     summary: GCSummary = field(default_factory=GCSummary)
     failures: list[DeleteFailure] = field(default_factory=list[DeleteFailure])
     early: list[bytes] = field(default_factory=list[bytes])

@@ -9,7 +9,7 @@ from arraystore._runtime.display import Described, View, section
 from arraystore._runtime.formatting import bytes_text, count_text
 from arraystore.storage.protocol import DeleteFailure
 
-Progress = Callable[[str, int, int | None], None]
+StageProgress = Callable[[str, int, int | None], None]
 """Called with the current step, the count done, and the total (None if unknown)."""
 
 

@@ -16,7 +16,7 @@ from arraystore._format.node import Node
 from arraystore._format.reference_batches import tasks_of
 from arraystore._format.references import References
 from arraystore._format.types import Int64s
-from arraystore._maintenance.collection.summary import Progress
+from arraystore._maintenance.collection.summary import StageProgress
 from arraystore._maintenance.remote_readers import HasReader, RemoteReaders
 from arraystore._maintenance.verification.chunk_reading import ChunkVerifier
 from arraystore._maintenance.verification.findings import Collector, Finding, Severity, Use
@@ -68,7 +68,7 @@ class RemoteChunkVerifier:
     remote: RemoteReaders
     collector: Collector
     counts: Counter[str]
-    progress: Progress
+    progress: StageProgress
     _waiting: list[tuple[LayerUse, References]] = field(default_factory=list[tuple[LayerUse, References]])
     _references: int = 0
 

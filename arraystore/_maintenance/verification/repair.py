@@ -22,7 +22,7 @@ from arraystore._log.ancestry import rows_of_records
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.loading import load_tip
 from arraystore._maintenance.checkpoints import encode_state, write_periodic
-from arraystore._maintenance.collection.summary import Progress, no_progress
+from arraystore._maintenance.collection.summary import StageProgress, no_progress
 from arraystore._maintenance.verification.checkpoints import Named
 from arraystore._maintenance.verification.findings import Finding, Severity
 from arraystore._maintenance.verification.pages import cover, digest_page
@@ -93,7 +93,7 @@ async def repair(
     environment: Environment,
     *,
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
 ) -> RepairReport:
     """Verify the metadata, and write again the objects that follow from the logs; a dry run changes nothing."""
     actions: list[RepairAction] = []
@@ -113,7 +113,7 @@ async def repair(
 
 
 async def _round(
-    storage: Storage, repository: bytes, environment: Environment, dry_run: bool, progress: Progress | None
+    storage: Storage, repository: bytes, environment: Environment, dry_run: bool, progress: StageProgress | None
 ) -> tuple[Verification, _Repair]:
     """Verify once, and repair the findings."""
     verification = Verification(storage, repository, environment, progress or no_progress)

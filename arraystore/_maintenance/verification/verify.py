@@ -33,7 +33,7 @@ from arraystore._log.ancestry import covered, read_survivors
 from arraystore._log.loading import load_checkpoint, load_tip
 from arraystore._log.retained_snapshots import RetainedHistory
 from arraystore._log.state import SnapshotState
-from arraystore._maintenance.collection.summary import Progress, no_progress
+from arraystore._maintenance.collection.summary import StageProgress, no_progress
 from arraystore._maintenance.remote_readers import RemoteReaders
 from arraystore._maintenance.verification.checkpoints import Checkpoints, Named
 from arraystore._maintenance.verification.chunk_reading import ChunkVerifier
@@ -74,7 +74,7 @@ async def verify(
     level: Literal["metadata", "chunks"] = "metadata",
     *,
     sample: int | None = None,
-    progress: Progress | None = None,
+    progress: StageProgress | None = None,
     remote: RemoteReaders | None = None,
 ) -> VerifyReport:
     """Verify all objects that branches and tags lead to.
@@ -120,7 +120,7 @@ class Verification:
     storage: Storage
     repository: bytes
     environment: Environment
-    progress: Progress = no_progress
+    progress: StageProgress = no_progress
     chunks: ChunkChecker | None = None
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from arraystore._runtime import lazy_module, run
 from arraystore._runtime.progress import callback_of, shows_progress
 
 if TYPE_CHECKING:
-    from arraystore._maintenance.collection.summary import GCSummary, Progress
+    from arraystore._maintenance.collection.summary import GCSummary, StageProgress
     from arraystore._maintenance.compact import CompactionSummary
     from arraystore._maintenance.retention_policy import RetentionPolicy
     from arraystore._maintenance.verification.findings import VerifyReport
@@ -155,7 +155,7 @@ class MaintenanceMethods(RepositoryBase):
         dry_run: bool = False,
         record_grace: timedelta = RECORD_GRACE,
         nobody_writes: bool = False,
-        progress: Progress | bool | None = None,
+        progress: StageProgress | bool = False,
     ) -> GCSummary:
         """Delete objects that no snapshot references.
 
@@ -211,7 +211,7 @@ class MaintenanceMethods(RepositoryBase):
         dry_run: bool = False,
         record_grace: timedelta = RECORD_GRACE,
         nobody_writes: bool = False,
-        progress: Progress | bool | None = None,
+        progress: StageProgress | bool = False,
     ) -> GCSummary:
         """Asynchronous twin of `garbage_collect`."""
         return await garbage.garbage_collect(
@@ -234,7 +234,7 @@ class MaintenanceMethods(RepositoryBase):
         min_live: float = 0.5,
         dry_run: bool = False,
         engine: EngineOption = "threads",
-        progress: Progress | bool | None = None,
+        progress: StageProgress | bool = False,
     ) -> CompactionSummary:
         """Make reading a branch faster and its storage smaller, without changing data or history.
 
@@ -294,7 +294,7 @@ class MaintenanceMethods(RepositoryBase):
         min_live: float = 0.5,
         dry_run: bool = False,
         engine: EngineOption = "threads",
-        progress: Progress | bool | None = None,
+        progress: StageProgress | bool = False,
     ) -> CompactionSummary:
         """Asynchronous twin of `compact`."""
         return await compaction.compact(
@@ -366,7 +366,7 @@ class MaintenanceMethods(RepositoryBase):
         *,
         sample: int | None = None,
         engine: EngineOption = "threads",
-        progress: Progress | bool | None = None,
+        progress: StageProgress | bool = False,
     ) -> VerifyReport:
         """Verify everything that branches and tags lead to, and report damage.
 
@@ -408,7 +408,7 @@ class MaintenanceMethods(RepositoryBase):
         *,
         sample: int | None = None,
         engine: EngineOption = "threads",
-        progress: Progress | bool | None = None,
+        progress: StageProgress | bool = False,
     ) -> VerifyReport:
         """Asynchronous twin of `verify`."""
         return await verification.verify(
@@ -416,7 +416,7 @@ class MaintenanceMethods(RepositoryBase):
         )
 
     @shows_progress("Repairing")
-    def repair(self, *, dry_run: bool = False, progress: Progress | bool | None = None) -> RepairReport:
+    def repair(self, *, dry_run: bool = False, progress: StageProgress | bool = False) -> RepairReport:
         """Verify the metadata, and rebuild what the logs can rebuild: checkpoints, history pages and hints.
 
         A lost record is written again if later ones repeat all that it held.  Records that are there, manifests, change
@@ -437,7 +437,7 @@ class MaintenanceMethods(RepositoryBase):
         return run(self.repair_async(dry_run=dry_run, progress=progress))
 
     @shows_progress("Repairing")
-    async def repair_async(self, *, dry_run: bool = False, progress: Progress | bool | None = None) -> RepairReport:
+    async def repair_async(self, *, dry_run: bool = False, progress: StageProgress | bool = False) -> RepairReport:
         """Asynchronous twin of `repair`."""
         return await verification.repair(self._context, dry_run=dry_run, progress=callback_of(progress))
 

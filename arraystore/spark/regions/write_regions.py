@@ -99,7 +99,7 @@ def write_regions(
     blocks: Blocks | None = None,
     align: Align = "own",
     description: str | None = None,
-    progress: Progress | bool | None = None,
+    progress: Progress | bool = False,
 ) -> WriteReport:
     """Have executors make the values of regions and write them; nothing is committed.
 
