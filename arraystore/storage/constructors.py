@@ -39,8 +39,8 @@ def s3_storage(
     secret_access_key: str | None = None,
     session_token: str | None = None,
     expires_after: datetime | None = None,
-    anonymous: bool | None = None,
-    from_env: bool | None = None,
+    anonymous: bool = False,
+    from_env: bool = False,
     get_credentials: Callable[[], Any] | None = None,
     scatter_initial_credentials: bool = False,
     force_path_style: bool = False,
@@ -133,8 +133,8 @@ def r2_storage(
     secret_access_key: str | None = None,
     session_token: str | None = None,
     expires_after: datetime | None = None,
-    anonymous: bool | None = None,
-    from_env: bool | None = None,
+    anonymous: bool = False,
+    from_env: bool = False,
     get_credentials: Callable[[], Any] | None = None,
     scatter_initial_credentials: bool = False,
     network_stream_timeout_seconds: int | None = None,
@@ -187,8 +187,8 @@ def gcs_storage(
     service_account_key: str | None = None,
     application_credentials: str | None = None,
     bearer_token: str | None = None,
-    anonymous: bool | None = None,
-    from_env: bool | None = None,
+    anonymous: bool = False,
+    from_env: bool = False,
     config: Mapping[str, str] | None = None,
     get_credentials: Callable[[], Any] | None = None,
     scatter_initial_credentials: bool = False,
@@ -259,8 +259,8 @@ def azure_storage(
     access_key: str | None = None,
     sas_token: str | None = None,
     bearer_token: str | None = None,
-    from_env: bool | None = None,
-    anonymous: bool | None = None,
+    from_env: bool = False,
+    anonymous: bool = False,
     config: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
     allow_http: bool = False,
@@ -424,9 +424,7 @@ def _s3_static_credentials(
     return S3StaticCredentials(access_key_id, secret_access_key, session_token, expires_after)
 
 
-def _check_one_credential_source(
-    fixed: bool, anonymous: bool | None, from_env: bool | None, get_credentials: Any
-) -> None:
+def _check_one_credential_source(fixed: bool, anonymous: bool, from_env: bool, get_credentials: Any) -> None:
     names = ("fixed credentials", "anonymous", "from_env", "get_credentials")
     sources = list(compress(names, (fixed, anonymous, from_env, get_credentials is not None)))
     if len(sources) > 1:

@@ -30,6 +30,12 @@ def _option(name: str, metavar: str, help: str, panel: str, **more: Any) -> Any:
     return typer.Option(name, metavar=metavar, help=help, rich_help_panel=panel, **more)
 
 
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    """Tell whether an option is on the command line."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 Number = float | None
 Url = Annotated[
     str | None,
@@ -71,11 +77,14 @@ def cost(
         Number, _option("--chunks-per-read", "N", "Chunks that each of them reads. [100]", _READING)
     ] = None,
     contiguous: Annotated[
-        bool | None,
+        bool,
         typer.Option(
-            "--contiguous/--scattered", help="Neighbouring chunks, or any. [scattered]", rich_help_panel=_READING
+            "--contiguous/--scattered",
+            help="Neighbouring chunks, or any. [scattered]",
+            rich_help_panel=_READING,
+            show_default=False,
         ),
-    ] = None,
+    ] = False,
     outside: Annotated[
         Number, _option("--outside", "FRACTION", "Fraction of the bytes read that leave the region. [0]", _READING)
     ] = None,
@@ -96,7 +105,7 @@ def cost(
     from arraystore.cli.cost.estimate import estimate
     from arraystore.cli.cost.workload import Workload, changed
 
-    given = {name: value for name, value in ctx.params.items() if value is not None and name not in _NO_FIELDS}
+    given = {name: value for name, value in ctx.params.items() if _is_given(ctx, name) and name not in _NO_FIELDS}
     if url is None and workload is None and size is None:
         raise typer.BadParameter("give a repository (URL), or a workload: --size, or --workload FILE", param_hint="URL")
     charged = find_prices(prices, price or ())

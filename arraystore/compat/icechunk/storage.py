@@ -153,8 +153,8 @@ def s3_storage(
         secret_access_key=secret_access_key,
         session_token=session_token,
         expires_after=expires_after,
-        anonymous=anonymous,
-        from_env=from_env,
+        anonymous=bool(anonymous),
+        from_env=bool(from_env),
         get_credentials=get_credentials,
         scatter_initial_credentials=scatter_initial_credentials,
     )
@@ -209,8 +209,8 @@ def s3_object_store_storage(
         secret_access_key=secret_access_key,
         session_token=session_token,
         expires_after=expires_after,
-        anonymous=anonymous,
-        from_env=from_env,
+        anonymous=bool(anonymous),
+        from_env=bool(from_env),
         force_path_style=force_path_style,
         read_headers=read_headers,
         write_headers=write_headers,
@@ -370,8 +370,8 @@ def gcs_storage(
         service_account_key=service_account_key,
         application_credentials=application_credentials,
         bearer_token=bearer_token,
-        from_env=from_env,
-        anonymous=anonymous,
+        from_env=bool(from_env),
+        anonymous=bool(anonymous),
         get_credentials=get_credentials,
         scatter_initial_credentials=scatter_initial_credentials,
     )
@@ -403,7 +403,7 @@ def azure_storage(
         access_key=access_key,
         sas_token=sas_token,
         bearer_token=bearer_token,
-        from_env=from_env,
-        anonymous=anonymous,
+        from_env=bool(from_env),
+        anonymous=bool(anonymous),
     )
     return Storage.new_azure_blob(account, container, prefix, credentials, config=config)
