@@ -20,6 +20,10 @@ from arraystore.errors import InvalidInputError
 __all__ = ["extract_session", "merge_sessions", "merge_sessions_async"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def merge_sessions(
     *forks: ForkSession | bytes | Iterable[ForkSession | bytes], on_overlap: OnOverlap = "error"
 ) -> bytes:

@@ -52,6 +52,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 class ArrayStoreError(Exception):
     """Base class of all errors of this package.
 

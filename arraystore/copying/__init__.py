@@ -41,3 +41,7 @@ __all__ = [
     "materialize",
     "materialize_async",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -46,6 +46,11 @@ def test_every_public_name_of_icechunk_is_there() -> None:
     assert {name for name in public(icechunk) if name != "catalog"} - public(compat) == set()
 
 
+def test_dir_shows_the_names_of_icechunk_and_nothing_else() -> None:
+    assert public(compat) - public(icechunk) == set()
+    assert all(hasattr(compat, name) for name in dir(compat))
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_every_name_of_a_module_of_icechunk_is_there(name: str) -> None:
     theirs = import_module(f"icechunk.{name}")

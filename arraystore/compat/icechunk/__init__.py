@@ -271,6 +271,17 @@ __all__ = [
 ]
 
 
+_BESIDE = (
+    "config", "conflicts", "credentials", "ops", "repository", "session", "snapshots", "storage", "store",
+    "supported_spec_versions", "types", "upgrade_icechunk_repository", "virtual",
+)  # fmt: skip
+"""Further names that `dir(icechunk)` shows: its modules, and what is not in its `__all__`."""
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_BESIDE})
+
+
 def spec_version() -> SpecVersion:
     """Return the newest version of Icechunk's format that a program may ask for."""
     return SpecVersion.current()
