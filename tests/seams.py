@@ -13,12 +13,12 @@ __all__ = ["client_of", "context_of", "prepare", "waiting_commits"]
 
 def context_of(repository: Repository) -> Context:
     """Return what the sessions of a repository share."""
-    return repository._context
+    return repository.context
 
 
 def waiting_commits(repository: Repository, branch: str = "main") -> int:
     """Return how many commits of this process wait for the next record of a branch."""
-    return len(repository._context.committer(branch)._waiting)
+    return len(repository.context.committer(branch)._waiting)
 
 
 async def prepare(session: Session, note: bytes) -> Prepared:

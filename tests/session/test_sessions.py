@@ -35,6 +35,7 @@ from tests.commit.support import (
     tip_of,
     without_maintenance,
 )
+from tests.seams import context_of
 
 # -- conflicts ----------------------------------------------------------------------------------------------------
 
@@ -104,7 +105,7 @@ def test_a_fold_in_between_is_no_conflict() -> None:
     put_number(session, 1, 11)
     for _ in range(2):
         tip = tip_of(Repository.open(storage))
-        run_alone(fold(repository._context.log("main"), tip, repository._context.reader))
+        run_alone(fold(context_of(repository).log("main"), tip, context_of(repository).reader))
         parent = repository.lookup_branch("main")
     assert rewrites_in(storage) == [65]
     session.commit("after the fold")
@@ -120,7 +121,7 @@ def test_a_fold_and_a_commit_in_between_are_a_conflict() -> None:
     session = repository.writable_session("main")
     put_number(session, 1, 11)
     tip = tip_of(Repository.open(storage))
-    run_alone(fold(repository._context.log("main"), tip, repository._context.reader))
+    run_alone(fold(context_of(repository).log("main"), tip, context_of(repository).reader))
     other = commit_number(Repository.open(storage), 2, 2)
     with pytest.raises(ConflictError) as caught:
         session.commit("too late")

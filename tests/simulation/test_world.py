@@ -347,7 +347,7 @@ def test_a_program_that_ends_waits_for_nothing_that_was_simulated() -> None:
         "async def work(process):\n"
         "    repository = await Repository.create_async(CountingStorage(process.storage))\n"
         "    kept.append(repository)\n"
-        "    repository._context.start(asyncio.sleep(1000))\n"
+        "    repository.context.start(asyncio.sleep(1000))\n"
         "with World() as world:\n"
         "    world.run(work)\n"
     )

@@ -21,6 +21,7 @@ from arraystore.storage import (
 )
 from arraystore.storage.bucket_client import BucketClient
 from arraystore.storage.hedging import first_answer
+from tests.seams import client_of
 from tests.storage.test_retries import HANG, QUICK, ScriptedServer, server
 
 __all__ = ["server"]
@@ -348,7 +349,7 @@ async def test_a_write_is_never_sent_twice_for_being_late(
     for _ in range(48):
         await storage.get("a")
     sent_twice: list[object] = []
-    storage._client()._start_again = sent_twice.append  # type: ignore[assignment, method-assign]
+    client_of(storage)._start_again = sent_twice.append  # type: ignore[assignment, method-assign]
     server.script = {"PUT": [HANG], "POST": [HANG]}
     calls: dict[str, Callable[[], Awaitable[object]]] = {
         "put": lambda: storage.put("b", b"1"),

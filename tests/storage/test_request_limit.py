@@ -15,6 +15,7 @@ import pytest
 from arraystore.simulation.loop import SimulatedLoop
 from arraystore.storage import ObstoreStorage, StorageConcurrencySettings, StorageRetriesSettings, s3_storage
 from arraystore.storage.request_limit import Outcome, RequestLimit
+from tests.seams import client_of
 from tests.storage.test_retries import QUICK, SLOW_DOWN, ScriptedServer, server
 
 __all__ = ["server"]
@@ -271,7 +272,7 @@ def storage_on(server: ScriptedServer, most: int, retries: StorageRetriesSetting
 def test_requests_in_flight_are_bounded(server: ScriptedServer) -> None:
     storage = storage_on(server, 3)
     server.objects["/b/a"] = b"x"
-    limit = storage._client().limit
+    limit = client_of(storage).limit
     most = 0
 
     async def run() -> None:
@@ -291,7 +292,7 @@ async def test_a_throttled_request_lowers_the_limit_and_is_sent_again(server: Sc
     storage = storage_on(server, 16)
     server.objects["/b/a"] = b"x"
     server.script[method] = [SLOW_DOWN]
-    limit = storage._client().limit
+    limit = client_of(storage).limit
     if method == "GET":
         assert bytes(await storage.get("a")) == b"x"
     else:
@@ -324,7 +325,7 @@ async def test_the_time_that_a_request_waits_for_its_slot_takes_nothing_from_its
     storage = storage_on(server, 1, replace(QUICK.retries, total=0.2))
     server.objects["/b/a"] = b"x"
     server.script["GET"] = [SLOW_DOWN]
-    limit = storage._client().limit
+    limit = client_of(storage).limit
     sent = limit.try_enter()
     assert sent is not None
     read = asyncio.ensure_future(storage.get("a"))
@@ -338,4 +339,4 @@ async def test_errors_other_than_throttling_leave_the_limit_alone(server: Script
     server.objects["/b/a"] = b"x"
     server.script["GET"] = [(500, b""), (502, b"")]
     assert bytes(await storage.get("a")) == b"x"
-    assert storage._client().limit.limit == 16
+    assert client_of(storage).limit.limit == 16

@@ -30,6 +30,7 @@ from arraystore.storage import (
 )
 from arraystore.storage.part_stream import AbandonedUploadError, PartStream
 from tests.s3server import S3Server
+from tests.seams import client_of
 from tests.storage.conftest import obstore_on
 from tests.storage.test_retries import QUICK, SLOW_DOWN, Answer, Handler, ScriptedServer, error
 
@@ -175,7 +176,7 @@ async def test_an_upload_of_which_a_part_fails_is_aborted_and_not_seen(
         await write(storage, DATA)
     assert server.requests.count("DELETE") == 1
     assert server.objects == {}
-    assert storage._client().limit.in_flight == 0
+    assert client_of(storage).limit.in_flight == 0
 
 
 async def test_a_cancelled_upload_is_aborted(server: MultipartServer) -> None:
@@ -190,7 +191,7 @@ async def test_a_cancelled_upload_is_aborted(server: MultipartServer) -> None:
     await asyncio.to_thread(server.await_requests, "DELETE")
     assert server.objects == {}
     assert server.requests.count("PUT") < 3
-    assert storage._client().limit.in_flight == 0
+    assert client_of(storage).limit.in_flight == 0
 
 
 async def test_parts_are_uploaded_before_the_object_is_complete(

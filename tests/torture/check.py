@@ -25,6 +25,7 @@ from arraystore._repository.scope import scope_of
 from arraystore._runtime import run
 from arraystore.storage import Storage
 from tests.fuzz.mutate import open_envelope
+from tests.seams import context_of
 from tests.torture.actors import values_at
 from tests.torture.places import DAY, Clock, Place
 
@@ -287,7 +288,7 @@ async def _traced(repository: Repository) -> tuple[Verification, set[bytes]]:
     snapshot shows by itself.
     """
     storage = repository.storage
-    verification = Verification(storage, repository._context.repository, current_environment())
+    verification = Verification(storage, context_of(repository).repository, current_environment())
     await verification.run()
     scope = scope_of(repository.context)
     table = await scope.repository_log.table()

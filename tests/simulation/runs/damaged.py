@@ -17,6 +17,7 @@ from arraystore._repository.repository import Repository
 from arraystore.errors import ArrayStoreError
 from arraystore.simulation.bucket import Bucket
 from arraystore.simulation.world import Process
+from tests.seams import context_of
 from tests.simulation.actors.hand import Hand
 from tests.simulation.checker import check
 from tests.simulation.exploration.choices import Actor, Configuration, Execution
@@ -142,7 +143,7 @@ async def _hint_of_another(process: Process, run: Execution) -> str | None:
     objects = _emptied(bucket)
     other = await process.repository()
     await other.create_tag_async("old", await other.lookup_branch_async(MAIN))
-    context = other._context  # pyright: ignore[reportPrivateUsage]
+    context = context_of(other)
     tag = (await context.repository_log.table()).tags["old"]
     hint = Hint(tag.origin.sequence, tag.origin.checkpoint, 0, context.repository)
     checkpoint = checkpoint_key(tag.origin.checkpoint)

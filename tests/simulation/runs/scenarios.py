@@ -12,6 +12,7 @@ from arraystore._repository.creation import MAIN
 from arraystore._repository.repository import Repository
 from arraystore.errors import AlreadyExistsError, ConflictError, RebaseFailedError, StorageError
 from arraystore.simulation.world import Process
+from tests.seams import context_of
 from tests.simulation.actors.documents import DOCUMENT, Shape, array_document, edited, group_document
 from tests.simulation.actors.hand import Hand, session_get
 from tests.simulation.actors.scene import Scene
@@ -247,7 +248,7 @@ def writer(*turns: Turn, early: bool = True, busy: bool = False) -> Actor:
 
 
 def _know_to_be_busy(repository: Repository) -> None:
-    committer = repository._context.committer(MAIN)  # pyright: ignore[reportPrivateUsage]
+    committer = context_of(repository).committer(MAIN)
     assert committer.intents is not None
     committer.intents.busy = True
 
