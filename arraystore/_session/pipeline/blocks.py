@@ -13,7 +13,6 @@ contiguous in the caller's array need no block: `large_chunks`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -27,7 +26,7 @@ from arraystore._runtime.concurrency import bounded
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.pipeline.lookup import Located, Place
-from arraystore._session.pipeline.read_memory import ReadMemory
+from arraystore._session.pipeline.read_memory import KeptMemory, ReadMemory
 from arraystore._session.pipeline.threads import share, thread_count
 from arraystore.storage.protocol import BytesLike
 
@@ -35,9 +34,6 @@ KiB, MiB = 1 << 10, 1 << 20
 
 _LOCAL_BLOCK = 1 * MiB
 """Of 256 KiB to 1 MiB all are equally fast; larger ones leave the cache."""
-
-_KEPT_SCRATCH = 2 * MiB
-"""Bytes that a thread keeps for the next selection, which may be a single chunk."""
 
 _BYTES_OF_A_THREAD = 256 * KiB
 """Bytes that take as long as it takes to have another thread read, check and decode them."""
@@ -50,8 +46,6 @@ _REMOTE_WINDOW = 16
 
 _LOCAL_GAP, _REMOTE_GAP = 4 * KiB, 64 * KiB
 """Bytes that are cheaper to read and drop than to begin another read."""
-
-_NOTHING = np.empty(0, dtype=np.uint8)
 
 
 class UnsoundBlockError(Exception):
@@ -98,30 +92,8 @@ def _threads_for(spans: list[_Span]) -> int:
     return min(thread_count(), 1 + sum(span.stop - span.start for span in spans) // _BYTES_OF_A_THREAD)
 
 
-class Scratch(threading.local):
-    """Memory that a thread keeps for the next selection: pages of a new one must be cleared."""
-
-    def __init__(self) -> None:
-        self.kept = _NOTHING
-
-    def of(self, size: int) -> Bytes:
-        """Return memory of so many bytes, which the next call gives away again."""
-        if len(self.kept) >= size:
-            return self.kept[:size]
-        memory = np.empty(size, dtype=np.uint8)
-        if size <= _KEPT_SCRATCH:
-            self.kept = memory
-        return memory
-
-
-class _Kept(threading.local):
-    """Memory that a thread reads spans into."""
-
-    def __init__(self) -> None:
-        self.memory = ReadMemory()
-
-
-_kept = _Kept()
+_kept = KeptMemory()
+"""Memory that a thread reads spans into."""
 
 
 class _LocalReader:
@@ -139,7 +111,7 @@ class _LocalReader:
             self.use(_block(span, self.located, data))
             return
         reader, size = self.hierarchy.reader, span.stop - span.start
-        memory = (_kept.memory if size <= _KEPT_SCRATCH else self.large).at(size, span.start)
+        memory = _kept.at(size, span.start, self.large)
         data = reader.storage.get_range_into(span.place.key, span.start, memory.data)
         self.use(_verified(reader, span, self.located, data))
 

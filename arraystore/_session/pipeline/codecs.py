@@ -12,8 +12,9 @@ import zstandard
 
 from arraystore._format.types import Array, Bytes, Int64s
 from arraystore._runtime.values import dataclass
-from arraystore._session.pipeline.blocks import Block, Scratch
+from arraystore._session.pipeline.blocks import Block
 from arraystore._session.pipeline.byte_codecs import ByteCodec, UndecodableError, zstd_options
+from arraystore._session.pipeline.read_memory import KeptMemory, ReadMemory
 from arraystore._session.pipeline.threads import share
 from arraystore.storage.protocol import BytesLike
 
@@ -160,7 +161,7 @@ class ChunkCodec:
         """Decode chunk by chunk into memory from which bounded parts of a block are copied."""
         size = self.nbytes
         step = max(1, _DECODED // size)
-        memory = _scratch.of(size * min(step, len(block.at)))
+        memory = _scratch.at(size * min(step, len(block.at)), 0, ReadMemory())
         offsets, lengths = block.offset.tolist(), block.length.tolist()
         for first in range(0, len(offsets), step):
             last = min(first + step, len(offsets))
@@ -235,7 +236,7 @@ class ChunkCodec:
         return [memoryview(frames[i]) for i in range(count)]  # type: ignore[arg-type]  # its stubs do not say so
 
 
-_scratch = Scratch()
+_scratch = KeptMemory()
 """Memory that a thread decodes into."""
 
 

@@ -8,6 +8,7 @@ page, and a chunk of its own at the beginning of a file, so without care they ar
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,9 @@ _PAGE = 4096
 
 _SLOW_AHEAD = 32
 """Bytes ahead of the source from which a target is filled fast again."""
+
+_KEPT = 2 << 20
+"""Bytes that a thread keeps."""
 
 _AHEAD = 64
 """Bytes ahead of the source, modulo the size of a page, where this memory begins."""
@@ -44,6 +48,17 @@ class ReadMemory:
             self._address = _address_of(self._memory)
         start = (offset + _AHEAD - self._address) % _PAGE
         return self._memory[start : start + size]
+
+
+class KeptMemory(threading.local):
+    """Memory that a thread keeps for the next selection, which may be a chunk: pages of a new one must be cleared."""
+
+    def __init__(self) -> None:
+        self._kept = ReadMemory()
+
+    def at(self, size: int, offset: int, large: ReadMemory) -> Bytes:
+        """Return memory as `ReadMemory` does, from `large` where that is too much to be kept."""
+        return (self._kept if size <= _KEPT else large).at(size, offset)
 
 
 def is_filled_slowly(target: Bytes, offset: int) -> bool:
