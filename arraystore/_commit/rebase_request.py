@@ -60,7 +60,7 @@ async def rebase_request(request: Request, passages: Passages) -> Committed | Ob
         return Invalid(_lost_track(error) if request.uncertain or request.outstanding else error)
     own = find_own(passage.records, request.prepared.id)
     if own is not None:
-        mine, _ = await advance(log, base, own.sequence, request.prepared.id)
+        mine = (await advance(log, base, own.sequence, request.prepared.id)).tip
         return Committed(mine, max(request.attempts, 1), len(own.transactions))
     strange = foreign_base_error(base.state, tip.state, passage.records)
     if strange is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import NamedTuple
 
 from arraystore._format.ids import CheckpointId, SnapshotId
 from arraystore._format.lifecycle import BranchLife, Deleted, Expiry, Origin, Reset
@@ -279,8 +280,22 @@ class Step:
         )
 
 
-async def steps_to(log: BranchLog, tip: Tip, sequence: int) -> tuple[Tip, list[Step]]:
-    """Follow a log from one record to a newer one; returns its tip, and each record with the snapshots around it."""
+class Steps(NamedTuple):
+    """Way from one record to a newer one, with the snapshots around each record between."""
+
+    tip: Tip
+    steps: list[Step]
+
+
+class Advance(NamedTuple):
+    """Way from one record to a newer one."""
+
+    tip: Tip
+    passed: list[Passed]
+
+
+async def steps_to(log: BranchLog, tip: Tip, sequence: int) -> Steps:
+    """Follow a log from one record to a newer one, with the snapshots around each."""
     steps: list[Step] = []
     span = await log.span(tip.sequence + 1, sequence)
     for number, body in span.bodies.items():
@@ -297,7 +312,7 @@ async def steps_to(log: BranchLog, tip: Tip, sequence: int) -> tuple[Tip, list[S
             state = _after(log, tip.state, body, passed)
         steps.append(Step(passed, tip.state, state))
         tip = tip.followed_by(state, body)
-    return tip, steps
+    return Steps(tip, steps)
 
 
 def _after(log: BranchLog, state: SnapshotState, body: bytes, passed: Passed) -> SnapshotState:
@@ -325,15 +340,13 @@ def _detached(passed: Passed) -> int:
     return sum(not isinstance(item.log, TransactionLog) for item, _, _ in passed.transactions)
 
 
-async def advance(
-    log: BranchLog, tip: Tip, sequence: int, snapshot: SnapshotId | None = None
-) -> tuple[Tip, list[Passed]]:
-    """Follow a log from one record to a newer one, or to one of its snapshots; returns tip and entries between."""
+async def advance(log: BranchLog, tip: Tip, sequence: int, snapshot: SnapshotId | None = None) -> Advance:
+    """Follow a log from one record to a newer one, or to one of its snapshots."""
     if sequence <= tip.sequence:
-        return tip, []
+        return Advance(tip, [])
     span = await log.span(tip.sequence + 1, sequence)
     moved, passed = await _replay(log, tip.state, span, snapshot)
-    return replace(moved, bodies={**_kept(tip.bodies, sequence), **moved.bodies}), passed
+    return Advance(replace(moved, bodies={**_kept(tip.bodies, sequence), **moved.bodies}), passed)
 
 
 async def refresh(log: BranchLog, tip: Tip) -> Tip:
@@ -344,7 +357,7 @@ async def refresh(log: BranchLog, tip: Tip) -> Tip:
 async def follow(log: BranchLog, tip: Tip, sequence: int) -> Tip:
     """Follow a log from one record to what is the newest one, or a later one, even if records between have expired."""
     try:
-        moved, _ = await advance(log, tip, sequence)
+        moved = (await advance(log, tip, sequence)).tip
     except ObjectNotFoundError:
         moved = await load_newest(log, None, sequence, expired=tip.state.life.expired)
     log.check_holes(moved.state.life.expired)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from arraystore._context.context import Context
 from arraystore._format.history import SnapshotRow
@@ -23,6 +24,13 @@ _REQUESTS = 16
 
 _LOOK_BRANCHES, _LOOK_TAGS = 16, 16
 """Branches and tags that a look at a repository reads, each of which takes requests."""
+
+
+class LabelledSnapshots(NamedTuple):
+    """Snapshots, and the names of those that branches and tags point to."""
+
+    rows: dict[SnapshotId, SnapshotRow]
+    labels: dict[SnapshotId, list[str]]
 
 
 async def diff(
@@ -67,15 +75,13 @@ async def draw_graph(
 
 async def read_graph(
     context: Context, limit: int, branches: Mapping[str, SnapshotId], tags: Mapping[str, Tag]
-) -> tuple[dict[SnapshotId, SnapshotRow], dict[SnapshotId, list[str]]]:
+) -> LabelledSnapshots:
     """Read the history of branches, with their newest snapshots, and of tags, and the names of its snapshots."""
     rows = await gather_rows(_all_histories(context, branches, tags), limit)
-    return rows, _labels(branches, tags)
+    return LabelledSnapshots(rows, _labels(branches, tags))
 
 
-async def read_newest(
-    context: Context, limit: int
-) -> tuple[dict[SnapshotId, SnapshotRow], dict[SnapshotId, list[str]]]:
+async def read_newest(context: Context, limit: int) -> LabelledSnapshots:
     """Read the newest snapshots, and their names, from some branches and tags, so that a look takes few requests."""
     table = await context.repository_log.table()
     newest_tags = sorted(table.tags.items(), key=lambda item: item[1].snapshot)[-_LOOK_TAGS:]

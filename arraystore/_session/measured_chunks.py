@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from arraystore._chunks.statistics_objects import load_known
 from arraystore._format.chunk_statistics import ChunkStatistics
 from arraystore._format.node import Node, NodeKind
@@ -14,8 +16,16 @@ from arraystore._session.listing import present_chunks
 from arraystore.errors import NodeNotFoundError, ObjectNotFoundError
 
 
-def measured_chunks(session: SessionBase, path: str) -> tuple[Node, References, ChunkStatistics | None]:
-    """Return an array, all of its chunks, and the statistics of those that were committed with any.
+class MeasuredChunks(NamedTuple):
+    """An array, all of its chunks, and the statistics of those that were committed with any."""
+
+    node: Node
+    references: References
+    statistics: ChunkStatistics | None
+
+
+def measured_chunks(session: SessionBase, path: str) -> MeasuredChunks:
+    """Return the chunks of an array with their statistics.
 
     Raises `NodeNotFoundError` if there is no such array.
     """
@@ -25,11 +35,12 @@ def measured_chunks(session: SessionBase, path: str) -> tuple[Node, References, 
     return run(_load(session, node))
 
 
-async def _load(session: SessionBase, node: Node) -> tuple[Node, References, ChunkStatistics | None]:
+async def _load(session: SessionBase, node: Node) -> MeasuredChunks:
     hierarchy = session.hierarchy
     try:
         references = await present_chunks(hierarchy, node)
     except ObjectNotFoundError as error:
         await missing_objects.check_not_expired(session.context, session._tip.state, hierarchy.changes, error)
         raise
-    return node, references, await load_known(session.context.storage, node, node.layers)
+    known = await load_known(session.context.storage, node, node.layers)
+    return MeasuredChunks(node, references, known)

@@ -224,7 +224,7 @@ def test_the_plan_of_a_few_commits_costs_the_same_however_long_the_history_is() 
         snapshots = numbers(Repository.create(storage), count)
         repo = Repository.open(storage)
         before = storage.counts
-        assert len(steps_between(repo, "main", snapshots[-3], newest_step(repo, "main")[0])) == 2
+        assert len(steps_between(repo, "main", snapshots[-3], newest_step(repo, "main").snapshot)) == 2
         return (storage.counts - before).total
 
     assert requests(300) <= requests(20) + 6

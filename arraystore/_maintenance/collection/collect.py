@@ -30,7 +30,7 @@ from arraystore._log.ancestry import rows_of_records
 from arraystore._log.loading import Tip, load_checkpoint
 from arraystore._log.retained_snapshots import RetainedHistory
 from arraystore._log.state import SnapshotState
-from arraystore._maintenance.collection.fence import raise_fence
+from arraystore._maintenance.collection.fence import FencedBranches, raise_fence
 from arraystore._maintenance.collection.retire import idle_logs, retire_logs
 from arraystore._maintenance.collection.summary import GCSummary, StageProgress, no_progress
 from arraystore._maintenance.collection.sweep import Listing, delete_all
@@ -123,11 +123,11 @@ class _Run:
 
     # -- retained snapshots ---------------------------------------------------------------------------------------
 
-    async def _fenced(self) -> tuple[RepositoryTable, dict[str, Tip]]:
+    async def _fenced(self) -> FencedBranches:
         if not self.dry_run:
             return await raise_fence(self.scope, self.watermark)
         table = await self.scope.repository_log.table()
-        return table, await self.scope.tips(table)
+        return FencedBranches(table, await self.scope.tips(table))
 
     async def _outwait_listings(self) -> None:
         """Wait until listings show all snapshots announced before their writers can see the fence.

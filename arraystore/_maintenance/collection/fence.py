@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 from arraystore._format.lifecycle import Fence
 from arraystore._format.record import Body
@@ -16,6 +17,13 @@ _SLACK = 2_000_000
 """Microseconds that a time may be ahead of the clock, since another program may have read it just now."""
 
 
+class FencedBranches(NamedTuple):
+    """The table with the watermark, and the newest record of every branch, by name."""
+
+    table: RepositoryTable
+    tips: dict[str, Tip]
+
+
 def watermark_at(scope: MaintenanceScope, time: int) -> bytes:
     """Return the id below which all objects were created before a time, in microseconds since 1970."""
     now = scope.environment.now_us()
@@ -24,8 +32,8 @@ def watermark_at(scope: MaintenanceScope, time: int) -> bytes:
     return max(0, min(time, now) // 1000).to_bytes(6, "big") + bytes(6)
 
 
-async def raise_fence(scope: MaintenanceScope, watermark: bytes) -> tuple[RepositoryTable, dict[str, Tip]]:
-    """Publish a watermark and fence every branch with it; returns the table and the newest record of every branch.
+async def raise_fence(scope: MaintenanceScope, watermark: bytes) -> FencedBranches:
+    """Publish a watermark and fence every branch with it.
 
     A watermark never falls: a higher one that another clock has published is used instead, since whoever published it
     may have failed at any point. Branches created later begin with the watermark published by then.
@@ -47,4 +55,4 @@ async def raise_fence(scope: MaintenanceScope, watermark: bytes) -> tuple[Reposi
 
     tips = await scope.tips(table)
     fenced = await asyncio.gather(*(append_when(scope.log(name), tip, fence) for name, tip in tips.items()))
-    return table, dict(zip(tips, fenced, strict=True))
+    return FencedBranches(table, dict(zip(tips, fenced, strict=True)))

@@ -95,13 +95,16 @@ class ChunkVerifier:
         virtual = int(np.count_nonzero((source >= manifest.pack_count) & (source < manifest.inline_source)))
         if node.kind != NodeKind.ARRAY or not virtual:
             return None
-        decoder, why = await open_decoder(node.documents)
-        if decoder is None:
+        decoder = await open_decoder(node.documents)
+        if isinstance(decoder, str):
             self._counts["chunks_not_decoded"] += virtual
-            what = f"zarr cannot open the array {'/' + node.path!r} here, so its virtual chunks are not decoded: {why}"
+            what = (
+                f"zarr cannot open the array {'/' + node.path!r} here, so its virtual chunks are not decoded: {decoder}"
+            )
             self._collector.warning(
                 loaded.item.layer.key, what, "verify where the codecs of the array are installed", [loaded.item.use]
             )
+            return None
         return decoder
 
     def _compare(self, part: _Part, framed: Sequence[BytesLike]) -> None:

@@ -45,7 +45,7 @@ class Decoder:
         return None if items.shape == shape else f"it has the shape {items.shape}, not {shape}"
 
 
-async def open_decoder(documents: Documents) -> tuple[Decoder | None, str]:
+async def open_decoder(documents: Documents) -> Decoder | str:
     """Open an array from its documents; returns the reason in place of a decoder if that fails."""
     make = default_buffer_prototype().buffer.from_bytes
     chunks: dict[str, Buffer] = {name: make(content) for name, content in documents.items()}
@@ -55,9 +55,9 @@ async def open_decoder(documents: Documents) -> tuple[Decoder | None, str]:
         array = await zarr.api.asynchronous.open_array(
             store=MemoryStore(chunks), mode="r", zarr_format=zarr_format
         )  # fmt: skip
-        return Decoder(array, chunks, info, _bounds(array)), ""
+        return Decoder(array, chunks, info, _bounds(array))
     except (InvalidInputError, ImportError, KeyError, NotImplementedError, TypeError, ValueError) as error:
-        return None, f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}"
 
 
 def _bounds(array: Any) -> list[Bounds]:

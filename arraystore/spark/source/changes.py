@@ -42,7 +42,7 @@ def pin(options: ChangesOptions) -> ChangesOptions:
     """Return the options of a load that ends at the snapshot that is the newest now."""
     if options.stop is not None:
         return options
-    return replace(options, stop=newest_step(options.location.repository(), options.branch)[0])
+    return replace(options, stop=newest_step(options.location.repository(), options.branch).snapshot)
 
 
 def _before(repo: Repository, first: str) -> str | None:

@@ -81,7 +81,7 @@ def plan_changes(
 ) -> list[tuple[HistoryStep, ...]]:
     """Return the snapshots that each task compares with those before them."""
     check_count("tasks", tasks)
-    newest, _ = newest_step(repo, branch)
+    newest = newest_step(repo, branch).snapshot
     if to is not None and to != newest:
         steps_between(repo, branch, to, newest)  # it is on the branch, or this says so
     return list(slices(steps_between(repo, branch, from_, newest if to is None else to), tasks))

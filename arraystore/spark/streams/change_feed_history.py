@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from arraystore._format.ids import id_from_text, id_to_text
 from arraystore._format.record import decode_note
@@ -30,10 +31,17 @@ class HistoryStep:
     """Message of the commit."""
 
 
-def newest_step(repo: Repository, branch: str) -> tuple[str, int]:
-    """Return the newest snapshot of a branch and the number of its record; raise `RefNotFoundError`."""
+class NewestStep(NamedTuple):
+    """The newest snapshot of a branch, and the number of its record."""
+
+    snapshot: str
+    sequence: int
+
+
+def newest_step(repo: Repository, branch: str) -> NewestStep:
+    """Return the newest snapshot of a branch; raise `RefNotFoundError`."""
     state = run(repo.context.tip(branch)).state
-    return id_to_text(state.snapshot), state.sequence
+    return NewestStep(id_to_text(state.snapshot), state.sequence)
 
 
 def steps_between(repo: Repository, branch: str, after: str | None, until: str) -> list[HistoryStep]:

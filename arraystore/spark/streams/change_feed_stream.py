@@ -80,7 +80,7 @@ class ChangeStreamReader(DataSourceStreamReader, *_MIXINS):  # type: ignore[misc
             newest = newest_step(self._repo, self._branch)
             if self._starting == "latest":
                 return _offset(*newest)
-            after = steps_between(self._repo, self._branch, self._starting, newest[0])  # raises off the branch
+            after = steps_between(self._repo, self._branch, self._starting, newest.snapshot)  # raises off the branch
             return _offset(self._starting, after[0].sequence - 1 if after else -1)
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802 - Spark's name
