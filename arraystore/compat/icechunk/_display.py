@@ -45,12 +45,12 @@ def _html_row(name: str, value: Any) -> str:
 
 
 class Shown:
-    """A value that is shown by the names and values of `_rows`, under the title of its class."""
+    """A value that is shown by its names and values, or those of `_rows`, under the title of its class."""
 
     _title: ClassVar[str] = ""
 
     def _rows(self) -> Mapping[str, Any]:
-        raise NotImplementedError
+        return vars(self)
 
     def __str__(self) -> str:
         return lines_of(self._title, self._rows())

@@ -158,9 +158,6 @@ class FeatureFlag(Shown):
         """Return a flag of arraystore as one of Icechunk."""
         return cls(number, flag.name, flag.default_enabled, flag.setting, flag.enabled)
 
-    def _rows(self) -> Mapping[str, Any]:
-        return vars(self)
-
 
 @dataclass(repr=False, eq=True, unsafe_hash=False)
 class RepositoryConfig(Record):

@@ -65,9 +65,6 @@ class GCSummary(Shown):
             [str(failure) for failure in found.failures],
         )
 
-    def _rows(self) -> Mapping[str, Any]:
-        return vars(self)
-
 
 @dataclass(frozen=True)
 class UpdateType:
@@ -197,9 +194,6 @@ class Update(Shown):
             changed = details.get("value") or {}
             values = next(((FLAG_IDS[flag], on) for flag, on in changed.items()), (0, None))
         return cls(kind(*values), update.updated_at)
-
-    def _rows(self) -> Mapping[str, Any]:
-        return vars(self)
 
 
 @dataclass

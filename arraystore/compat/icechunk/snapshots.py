@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
@@ -47,9 +47,6 @@ class SnapshotInfo(Shown):
     def __hash__(self) -> int:
         return hash(self.id)
 
-    def _rows(self) -> Mapping[str, Any]:
-        return vars(self)
-
 
 @dataclass(frozen=True, repr=False)
 class ManifestFileInfo(Shown):
@@ -60,9 +57,6 @@ class ManifestFileInfo(Shown):
     id: str
     size_bytes: int
     num_chunk_refs: int
-
-    def _rows(self) -> Mapping[str, Any]:
-        return vars(self)
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,9 +81,6 @@ class ChunkStorageStats(Shown):
         return ChunkStorageStats(
             *(mine + its for mine, its in zip(vars(self).values(), vars(other).values(), strict=True))
         )
-
-    def _rows(self) -> Mapping[str, Any]:
-        return vars(self)
 
 
 @dataclass(frozen=True, repr=False)

@@ -148,26 +148,7 @@ def s3_storage(
     headers: dict[str, str] | None = None,
 ) -> Storage:
     """Return a storage on S3 or a compatible service."""
-    credentials = s3_credentials(
-        access_key_id=access_key_id,
-        secret_access_key=secret_access_key,
-        session_token=session_token,
-        expires_after=expires_after,
-        anonymous=bool(anonymous),
-        from_env=bool(from_env),
-        get_credentials=get_credentials,
-        scatter_initial_credentials=scatter_initial_credentials,
-    )
-    options = S3Options(
-        region,
-        endpoint_url,
-        allow_http,
-        anonymous or False,
-        force_path_style,
-        network_stream_timeout_seconds,
-        requester_pays,
-        checksum_algorithm,
-    )
+    options, credentials = _s3_like(locals())
     return Storage.new_s3(
         options,
         bucket,
@@ -199,25 +180,18 @@ def s3_object_store_storage(
     headers: dict[str, str] | None = None,
 ) -> Storage:
     """Return a storage on S3: the same as `s3_storage`."""
-    return s3_storage(
-        bucket=bucket,
-        prefix=prefix,
-        region=region,
-        endpoint_url=endpoint_url,
-        allow_http=allow_http,
-        access_key_id=access_key_id,
-        secret_access_key=secret_access_key,
-        session_token=session_token,
-        expires_after=expires_after,
-        anonymous=bool(anonymous),
-        from_env=bool(from_env),
-        force_path_style=force_path_style,
-        read_headers=read_headers,
-        write_headers=write_headers,
-        headers=headers,
-    )
+    return s3_storage(**locals())
 
 
+_S3_OPTIONS = (
+    "region",
+    "endpoint_url",
+    "allow_http",
+    "force_path_style",
+    "network_stream_timeout_seconds",
+    "requester_pays",
+    "checksum_algorithm",
+)
 _S3_CREDENTIALS = (
     "access_key_id",
     "secret_access_key",
@@ -233,8 +207,7 @@ _S3_CREDENTIALS = (
 def _s3_like(arguments: Mapping[str, Any]) -> tuple[S3Options, Any]:
     """Return the options and the credentials among the arguments of a function for a service like S3."""
     credentials = s3_credentials(**{name: arguments.get(name) for name in _S3_CREDENTIALS})  # type: ignore[arg-type]
-    names = ("region", "endpoint_url", "allow_http", "network_stream_timeout_seconds", "checksum_algorithm")
-    options = {name: arguments[name] for name in names if name in arguments}
+    options = {name: arguments[name] for name in _S3_OPTIONS if name in arguments}
     return S3Options(**options, anonymous=bool(arguments.get("anonymous"))), credentials
 
 
@@ -370,8 +343,8 @@ def gcs_storage(
         service_account_key=service_account_key,
         application_credentials=application_credentials,
         bearer_token=bearer_token,
-        from_env=bool(from_env),
-        anonymous=bool(anonymous),
+        from_env=from_env,
+        anonymous=anonymous,
         get_credentials=get_credentials,
         scatter_initial_credentials=scatter_initial_credentials,
     )
@@ -403,7 +376,7 @@ def azure_storage(
         access_key=access_key,
         sas_token=sas_token,
         bearer_token=bearer_token,
-        from_env=bool(from_env),
-        anonymous=bool(anonymous),
+        from_env=from_env,
+        anonymous=anonymous,
     )
     return Storage.new_azure_blob(account, container, prefix, credentials, config=config)
