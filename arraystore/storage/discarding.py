@@ -12,13 +12,7 @@ __all__ = ["DiscardingStorage"]
 
 
 class DiscardingStorage(Storage):
-    """A storage over another one that keeps what is written in memory, and deletes nothing.
-
-    Parameters
-    ----------
-    inner
-        Storage that is read, and never written to.
-    """
+    """A storage over another one, which is only read: it keeps what is written in memory, and deletes nothing."""
 
     shared = False
 

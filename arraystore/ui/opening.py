@@ -18,15 +18,7 @@ _LOGS = 8 << 20
 
 
 def open_to_look(storage: Storage, authorize: Sequence[str] = ()) -> Repository:
-    """Open a repository through a storage that refuses writes and counts requests.
-
-    Parameters
-    ----------
-    storage
-        Where it is.
-    authorize
-        Containers of virtual chunks that may be read, with the credentials of the environment.
-    """
+    """Open a repository through a storage that refuses writes and counts requests, with some containers authorised."""
     look = TalliedStorage(ReadOnlyStorage(storage))
     access = dict.fromkeys(authorize)
     repository = Repository.open(look, authorize_virtual_chunk_access=access)

@@ -58,16 +58,9 @@ class ByteCodec:
             raise UndecodableError(str(error)) from error
 
     def decode(self, data: Bytes, most: int, out: Bytes | None = None) -> Bytes:
-        """Return decoded data, in `out` where the codec can; raises `UndecodableError`.
+        """Return decoded data of `most` bytes at most, in `out` or the memory of `data` where the codec can.
 
-        Parameters
-        ----------
-        data
-            Encoded data, whose memory that of the result may be.
-        most
-            Bytes that may result at most, and that memory is taken for.
-        out
-            Memory of that size.
+        Raises `UndecodableError`.
         """
         try:
             return _bytes_of(KINDS[self.kind].decode(self.config, data, most, out))

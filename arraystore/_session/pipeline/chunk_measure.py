@@ -44,16 +44,9 @@ class ChunkMeasure:
         return np.array(items, dtype=self.dtype, order="C")
 
     def rows(self, chunks: Array, dimensions: int, at: Int64s) -> StatisticsRows:
-        """Return the statistics of chunks by their positions in row-major order.
+        """Return the statistics of chunks by their positions `at`, in row-major order.
 
-        Parameters
-        ----------
-        chunks
-            An axis of chunks for each dimension, then their items.
-        dimensions
-            Number of dimensions.
-        at
-            Positions.
+        `chunks` has an axis of chunks for each dimension, then their items.
         """
         places = np.unravel_index(at, chunks.shape[:dimensions])
         step = max(1, _ITEMS // math.prod(chunks.shape[dimensions:]))

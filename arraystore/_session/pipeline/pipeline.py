@@ -67,15 +67,10 @@ class _Work:
 
 
 class ArrayStoreCodecPipeline(CodecPipeline):
-    """Codec pipeline of sessions' stores.
+    """Codec pipeline of sessions' stores, with a codec for many chunks where the chain of codecs is known.
 
-    Parameters
-    ----------
-    make_inner
-        Returns the pipeline for what this one does not know: codecs, data types, selections, virtual chunks, and
-        errors.  Called when it is first needed: who lists a thousand arrays needs none of theirs.
-    codec
-        Codec for many chunks; None if the chain of codecs is not known.
+    What it does not know (codecs, data types, selections, virtual chunks, errors) goes to the pipeline that
+    `make_inner` returns when it is first needed: who lists a thousand arrays needs none of theirs.
     """
 
     def __init__(self, make_inner: Callable[[], CodecPipeline], codec: ArrayCodec | None) -> None:

@@ -52,17 +52,7 @@ _PIECE = 1 << 20
 
 
 class SelectionWriter:
-    """Writes values to the chunks of one selection.
-
-    Parameters
-    ----------
-    hierarchy, handle
-        The array.
-    codec
-        Its codec.
-    fill
-        Its fill value.
-    """
+    """Writes values to the chunks of one selection of an array."""
 
     def __init__(self, hierarchy: Hierarchy, handle: ArrayHandle, codec: ArrayCodec, fill: FillValue) -> None:
         self.hierarchy = hierarchy

@@ -255,12 +255,7 @@ def look_options(raw: RawOptions) -> LookOptions:
 def raw_options(options: Mapping[str, str], *, remote: bool = False) -> RawOptions:
     """Return checked options with an absolute path; see `check_names`.
 
-    Parameters
-    ----------
-    options
-        As Spark passes them.
-    remote
-        Whether whoever gave the options may have another current directory than this process.
+    `remote`: whoever gave them may have another current directory than this process.
     """
     raw = check_names(options)
     url = _location(raw).url

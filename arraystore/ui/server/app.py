@@ -25,17 +25,7 @@ _AT_ONCE = 8
 
 
 def make_app(repository: Repository, token: str, hosts: Iterable[str]) -> ASGIApp:
-    """Return the application for one repository.
-
-    Parameters
-    ----------
-    repository
-        The repository, opened to be looked at.
-    token
-        First part of every path.
-    hosts
-        Values of the header ``Host`` that are answered.
-    """
+    """Return the application for one repository, which answers requests with the token to these hosts."""
     room = asyncio.Semaphore(_AT_ONCE)
     assets = page_assets()
 

@@ -32,17 +32,9 @@ _METHODS = {"GET", "HEAD"}
 
 
 class Guard:
-    """Application in front of another one, which sees only requests with the token, to a name of this machine.
+    """Application in front of another one, which sees only requests with the token first, to a name of this machine.
 
-    Parameters
-    ----------
-    app
-        The application.
-    token
-        First part of every path.
-    hosts
-        Values of the header ``Host`` that are answered: a page elsewhere whose name resolves to this machine
-        (DNS rebinding) sends its own name.
+    A page elsewhere whose name resolves to this machine (DNS rebinding) sends its own name as ``Host``.
     """
 
     def __init__(self, app: ASGIApp, token: str, hosts: Iterable[str]) -> None:

@@ -38,12 +38,7 @@ _REQUESTS = 32
 async def read_bounded(session: Session, found: Node, selection: Sequence[slice | int]) -> npt.NDArray[Any]:
     """Read a region of an array; items that only zarr can decode, and that are no numbers, as text.
 
-    Raises
-    ------
-    TooLargeError
-        If its chunks take too many bytes, encoded, or too long to decode.
-    UndecodableChunksError
-        If they cannot be decoded.
+    Raises `TooLargeError` for too many bytes or seconds, and `UndecodableChunksError`.
     """
     region = open_region(session, found.path, tuple(selection))
     values = _read_directly(region) if region.is_quick else await asyncio.to_thread(_read_directly, region)

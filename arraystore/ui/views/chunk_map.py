@@ -161,21 +161,7 @@ class _Columns:
 async def chunk_map(
     repository: Repository, at: str, path: str, axes: Sequence[int] | None = None, index: Sequence[int] | None = None
 ) -> ChunkMap:
-    """Return the chunk map of an array.
-
-    Parameters
-    ----------
-    repository
-        The repository.
-    at
-        Name of the snapshot, as for `load_session`.
-    path
-        Path of the array.
-    axes
-        Axes of the chunk grid down and across; by default the longest two.
-    index
-        Chunk coordinate along every axis, of which those along `axes` do not matter.
-    """
+    """Return the chunk map of an array along two axes (by default the longest), at an index along the others."""
     session = await load_session(repository, at)
     found = array_at(session, path)
     picture = make_picture(array_info(found.documents).grid, axes, index)

@@ -52,10 +52,7 @@ class Conflicts:
 async def conflicts_of(repository: Repository, ours: str, onto: str) -> Conflicts:
     """Return the conflicts that the changes of a snapshot would have on top of another one; nothing is committed.
 
-    Raises
-    ------
-    InvalidInputError
-        If the snapshot is the first one, which has no changes.
+    Raises `InvalidInputError` for the first snapshot, which has no changes.
     """
     mine, theirs = state_of(await load_session(repository, ours)), state_of(await load_session(repository, onto))
     if mine.parent is None:

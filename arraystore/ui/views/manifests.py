@@ -58,13 +58,7 @@ class Chunks:
 
 
 async def visible_chunks(manifests: ManifestCache, layers: Sequence[Layer], box: Box | None) -> AsyncIterator[Chunks]:
-    """Yield the chunks of an array within a box, of which there is one for each cell.
-
-    Raises
-    ------
-    TooLargeError
-        If that takes more manifests than a view may read.
-    """
+    """Yield the chunks of an array within a box, one for each cell; raises `TooLargeError` for too many manifests."""
     wanted = [layer for layer in layers if box is None or layer.box.intersects(box)]
     if len(wanted) > MAX_MANIFESTS:
         raise TooLargeError(

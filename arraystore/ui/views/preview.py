@@ -121,25 +121,9 @@ async def preview(
     axes: Sequence[int] | None = None,
     index: Sequence[int] | None = None,
 ) -> Preview:
-    """Return a look at an array.
+    """Return a look at an array, along two axes (by default the last two), of a window that begins at an index.
 
-    Parameters
-    ----------
-    repository
-        The repository.
-    at
-        Name of the snapshot, as for `load_session`.
-    path
-        Path of the array.
-    axes
-        Dimensions down and across; by default the last two.
-    index
-        Index along every dimension; along the axes it is where a window begins that has to be clipped.
-
-    Raises
-    ------
-    TooLargeError
-        If a single chunk is larger than a page may read.
+    Raises `TooLargeError` if a single chunk is larger than a page may read.
     """
     session = await load_session(repository, at)
     found = array_at(session, path)

@@ -12,10 +12,7 @@ __all__ = ["check_index", "choose_axes"]
 def choose_axes(sizes: Sequence[int], axes: Sequence[int] | None) -> tuple[int, int]:
     """Return the axes down and across: those passed, or the last two that are longer than 1.
 
-    Raises
-    ------
-    InvalidInputError
-        If `axes` are not two different axes.
+    Raises `InvalidInputError` if `axes` are not two different axes.
     """
     if axes is not None:
         if len(axes) != 2 or axes[0] == axes[1] or not all(0 <= axis < len(sizes) for axis in axes):
@@ -30,10 +27,7 @@ def choose_axes(sizes: Sequence[int], axes: Sequence[int] | None) -> tuple[int, 
 def check_index(index: Sequence[int] | None, sizes: Sequence[int]) -> tuple[int, ...]:
     """Return an index along every axis, moved into the array; 0 along each by default.
 
-    Raises
-    ------
-    InvalidInputError
-        If it has another number of dimensions.
+    Raises `InvalidInputError` if it has another number of dimensions.
     """
     if index is None:
         return (0,) * len(sizes)

@@ -179,14 +179,7 @@ _kept: WeakKeyDictionary[Session, _Measurement] = WeakKeyDictionary()
 async def storage_use(repository: Repository, at: str, within: float | None = None) -> StorageUse:
     """Return the encoded bytes of a snapshot, by array and by time: every manifest of it is read.
 
-    Parameters
-    ----------
-    repository
-        The repository.
-    at
-        Name of the snapshot, as for `load_session`.
-    within
-        Seconds after which the arrays measured so far are returned, and the next call goes on; None for all arrays.
+    After so many seconds it returns the arrays measured so far, and the next call goes on.
     """
     session = await load_session(repository, at)
     measurement = _kept.get(session)

@@ -71,10 +71,7 @@ async def value_difference(
 ) -> ValueDifference:
     """Return the values of a part of an array in both snapshots, and their difference.
 
-    Raises
-    ------
-    InvalidInputError
-        If one of them does not have the array with items of the same kind and number of dimensions.
+    Raises `InvalidInputError` if one does not have the array with items of the same kind and number of dimensions.
     """
     first, second = await load_both(repository, before, after)
     was, now = counterparts(first, second, path)
