@@ -108,7 +108,7 @@ class SessionBase:
     ) -> None:
         context.environment.after(tip.state.life.fence)
         self.context = context
-        self.verify_chunks = verify_chunks
+        self.verify_chunks: VerifyChunks = verify_chunks
         self._tip = tip
         self._branch = branch
         self._isolation = isolation_number(isolation)

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-__all__ = ["icechunk"]
+__all__ = ["icechunk"]  # pyright: ignore[reportUnsupportedDunderAll] - imported when it is asked for
 
 
 def __getattr__(name: str) -> Any:
