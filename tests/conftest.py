@@ -107,22 +107,26 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr != "thorough" or not collection_path.match("test_*.py"):
         return None
     text = collection_path.read_text()
-    return not (name.startswith(_THOROUGH_PLACES) or "spark" in text or "thorough" in text) or None
+    return not (name.startswith(_THOROUGH_PLACES) or any(word in text for word in _WORDS_OF_THOROUGH_FILES)) or None
 
 
 _THOROUGH_FILES = {name.rstrip("/") for name in THOROUGH if name.endswith(("/", ".py"))}
 _THOROUGH_PLACES = tuple(name.partition("::")[0] for name in THOROUGH)
+_WORDS_OF_THOROUGH_FILES = ("spark", "thorough", "hypothesis")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep out of the fast tier what starts Spark, unless it touches a feature once from end to end.
 
     Tests with Spark come first: one process runs them all, while others run the rest.
+    Searches of Hypothesis belong to both tiers: few examples in the fast one, all in the other.
     """
+    thorough = config.option.markexpr == "thorough"
     for item in items:
         with_spark = item.get_closest_marker("spark") and not item.get_closest_marker("end_to_end")
-        if with_spark or item.nodeid.startswith(THOROUGH):
+        search = thorough and getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        if with_spark or search or item.nodeid.startswith(THOROUGH):
             item.add_marker(pytest.mark.thorough)
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
@@ -147,9 +151,10 @@ _HOW_TO_GET_MINIO = "put `minio` on PATH, name it in ARRAYSTORE_MINIO, or build 
 
 
 def _load_hypothesis_profile(config: pytest.Config) -> None:
-    """Choose `ci`, the same few examples in each run, unless --long or HYPOTHESIS_PROFILE asks for another."""
+    """Choose `ci`, the same examples in each run and few in the fast tier, unless asked for another profile."""
     common = {"deadline": None, "print_blob": True, "database": None}
-    hypothesis.settings.register_profile("ci", derandomize=True, max_examples=35, **common)
+    examples = 8 if config.option.markexpr == "not thorough" else 35
+    hypothesis.settings.register_profile("ci", derandomize=True, max_examples=examples, **common)
     hypothesis.settings.register_profile("long", max_examples=2000, **common)
     default = "long" if config.getoption("--long") else "ci"
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default))

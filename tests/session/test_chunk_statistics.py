@@ -274,20 +274,9 @@ class Play:
         run(self.session.store.set(key, zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(text)))
 
 
-@settings(max_examples=15)
+@settings(max_examples=settings().max_examples * 2)
 @given(st.booleans(), STEPS)
 def test_no_history_of_writes_and_maintenance_leaves_a_stale_row(raw: bool, steps: list[tuple[str, int]]) -> None:
-    play_steps(raw, steps)
-
-
-@pytest.mark.thorough
-@settings(max_examples=60)
-@given(st.booleans(), STEPS)
-def test_no_long_search_finds_a_stale_row(raw: bool, steps: list[tuple[str, int]]) -> None:
-    play_steps(raw, steps)
-
-
-def play_steps(raw: bool, steps: list[tuple[str, int]]) -> None:
     play = Play(raw)
     for kind, seed in steps:
         play.step("session_" if kind == "session" else kind, seed)

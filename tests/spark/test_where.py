@@ -72,7 +72,7 @@ ATTRIBUTES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings().max_examples * 2)
 @given(st.data())
 def test_rows_are_those_that_a_filter_of_all_rows_would_leave(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(sorted(VALUES)))
