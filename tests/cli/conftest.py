@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer.main
+import typer.testing
 import zarr
 from typer.testing import CliRunner
 
@@ -38,6 +41,9 @@ class Answer:
 Cli = Callable[..., Answer]
 
 APP = make_app()
+
+# Each call would make all commands anew, which takes ten times what a command does.
+pytest.MonkeyPatch().setattr(typer.testing, "_get_command", functools.cache(typer.main.get_command))
 
 
 @pytest.fixture
