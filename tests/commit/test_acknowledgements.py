@@ -34,6 +34,7 @@ from tests.commit.support import (
     tip_of,
 )
 from tests.seams import context_of
+from tests.tiers import mostly_thorough
 
 RECORD = "refs/*/branch/main/*"
 EVERY = 6
@@ -151,7 +152,7 @@ def test_a_record_that_did_not_arrive_conflicts_when_another_writer_has_taken_it
     assert not session.has_uncommitted_changes
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", mostly_thorough(["after", "before"]))
 def test_a_record_in_doubt_is_resolved_across_a_fold(when: str) -> None:
     inner = in_memory_storage()
     repository_at(inner, 64)

@@ -29,6 +29,7 @@ from arraystore import (
 from arraystore._commit.edge_chunks import only_chunk, open_in_memory
 from tests.commit.rivals import Outrun
 from tests.commit.sides import OURS, THEIRS, By
+from tests.tiers import mostly_thorough
 
 CHOICES = pytest.mark.parametrize("choice", [OURS, THEIRS], ids=["ours", "theirs"])
 FILL = -1
@@ -328,7 +329,7 @@ def check_random_race(seed: int) -> None:
     np.testing.assert_array_equal(found, merged(ours, tip, chunk, choice).values)
 
 
-@pytest.mark.parametrize("start", range(0, 60, 10))
+@pytest.mark.parametrize("start", mostly_thorough(range(0, 60, 10), every=3))
 def test_random_races_leave_what_a_model_of_items_says(start: int) -> None:
     for seed in range(start, start + 10):
         check_random_race(seed)

@@ -62,6 +62,7 @@ from tests.commit.support import (
 from tests.commit.works import Expected, Ours, Work
 from tests.seams import context_of, waiting_commits
 from tests.simulation.checker.decoder import Reader
+from tests.tiers import mostly_thorough
 
 # -- sharing ------------------------------------------------------------------------------------------------------
 
@@ -152,7 +153,7 @@ def test_a_shared_record_that_loses_a_race_is_put_again_for_all_of_them() -> Non
     assert messages(inner)[6:] == [f"commit {i}" for i in range(8)]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", mostly_thorough(range(6), every=3))
 def test_random_sessions_that_commit_at_once_are_as_if_each_had_come_after_the_other(seed: int) -> None:
     chance = random.Random(seed)
     inner = in_memory_storage()

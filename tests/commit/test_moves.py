@@ -32,6 +32,7 @@ from arraystore import (
 from arraystore.storage import CountingStorage
 from tests.commit.rivals import impatient, latest, values
 from tests.commit.support import DistantStorage, keys, without_maintenance
+from tests.tiers import mostly_thorough
 
 DETECT = ConflictDetector()
 TREE = {"g": None, "g/x": 1, "g/deep": None, "g/deep/y": 2, "h": None, "h/z": 3, "top": 4}
@@ -239,7 +240,7 @@ def test_sessions_that_only_read_and_forks_refuse_to_move() -> None:
     assert _tree(fork) == TREE
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", mostly_thorough(range(8), every=4))
 def test_random_moves_over_many_commits_replay_as_they_were_made(seed: int) -> None:
     chance = random.Random(seed)
     storage, repository = _repository()
@@ -448,7 +449,7 @@ MIXES = {
 }
 
 
-@pytest.mark.parametrize(("ours", "theirs"), list(itertools.product(MIXES, MIXES)))
+@pytest.mark.parametrize(("ours", "theirs"), mostly_thorough(itertools.product(MIXES, MIXES), every=7))
 def test_whatever_moves_meet_the_hierarchy_stays_valid_and_what_theirs_changed_can_be_kept(
     ours: str, theirs: str
 ) -> None:

@@ -41,6 +41,7 @@ from tests.commit.support import (
     without_maintenance,
 )
 from tests.commit.works import Expected, Ours, Work
+from tests.tiers import mostly_thorough
 
 DETECT = ConflictDetector()
 
@@ -532,7 +533,7 @@ def test_a_deletion_that_was_solved_while_rebasing_is_committed_with_what_theirs
     assert zarr.open_group(reader.store, path="g", mode="r").attrs["again"] is True
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", mostly_thorough(range(8), every=4))
 def test_random_sessions_that_rebase_and_commit_in_any_order_are_as_if_each_had_come_after_the_other(seed: int) -> None:
     chance = random.Random(seed)
     storage, repository = _repository()

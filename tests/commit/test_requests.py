@@ -29,6 +29,7 @@ from tests.commit.support import (
     without_maintenance,
 )
 from tests.seams import context_of
+from tests.tiers import mostly_thorough
 
 
 def _near() -> CountingStorage:
@@ -146,7 +147,7 @@ def test_a_branch_that_is_one_record_further_is_opened_without_a_listing() -> No
 
 
 @both
-@pytest.mark.parametrize("first", [1, 6, 7, 8, 62, 63, 64, 126, 127])
+@pytest.mark.parametrize("first", mostly_thorough([1, 6, 7, 8, 62, 63, 64, 126, 127], every=3))
 def test_committing_a_tiny_chunk_is_one_conditional_put_and_nothing_else(make: Make, first: int) -> None:
     """Whatever the record has to carry, and in sessions that found the log or just wrote it.
 

@@ -15,6 +15,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 import arraystore as ars
 from arraystore.errors import InvalidKeyError, RebaseFailedError
+from tests.tiers import mostly_thorough
 
 PATHS = ("a", "g", "g/a", "g/b", "g/h", "g/h/a")
 
@@ -139,7 +140,7 @@ def run_history(seed: int, isolation: Any) -> Counter[str]:
     return count
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", mostly_thorough(range(4)))
 def test_every_commit_saw_what_the_snapshot_before_it_shows(part: int, long_run: bool) -> None:
     total: Counter[str] = Counter()
     for seed in range(part, 1000 if long_run else 60, 4):

@@ -19,6 +19,7 @@ from tests.copying.support import (
     random_history,
     reopened,
 )
+from tests.tiers import mostly_thorough
 
 
 def same_history(source: Repository, target: Repository, branch: str, to_branch: str | None = None) -> None:
@@ -36,7 +37,7 @@ def same_history(source: Repository, target: Repository, branch: str, to_branch:
         )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", mostly_thorough(range(6), every=3))
 @pytest.mark.parametrize("far", [False, True])
 def test_each_snapshot_of_a_copied_history_holds_the_same_keys_and_bytes(seed: int, far: bool) -> None:
     source = new_repository()

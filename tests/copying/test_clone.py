@@ -41,6 +41,7 @@ from tests.copying.support import (
 )
 from tests.keys import history_of, log_of, record
 from tests.s3server import S3Server
+from tests.tiers import mostly_thorough
 
 
 def a_repository(
@@ -60,7 +61,7 @@ def a_repository(
     return repo, storage
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_thorough(range(3)))
 @pytest.mark.parametrize("far", [False, True])
 def test_a_clone_has_every_object_byte_for_byte(seed: int, far: bool) -> None:
     repo, source = a_repository(10 * seed, FarMemory() if far else None)
@@ -77,7 +78,7 @@ def test_a_clone_has_every_object_byte_for_byte(seed: int, far: bool) -> None:
     assert all_contents(clone) == all_contents(repo)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", mostly_thorough(["after", "before"]))
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_clone_that_is_interrupted_at_any_request_is_completed_by_the_next_one(
     side: str, when: str, impatient: None
@@ -176,7 +177,7 @@ def later_commits(source: MemoryStorage, commits: int) -> list[dict[str, bytes]]
     return written
 
 
-@pytest.mark.parametrize("pace", [1, 2, 3, 5])
+@pytest.mark.parametrize("pace", mostly_thorough([2, 1, 3, 5]))
 def test_a_clone_made_while_others_commit_is_the_repository_of_one_moment(pace: int) -> None:
     _, source = a_repository()
     commits = later_commits(source, 12)

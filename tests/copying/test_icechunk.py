@@ -27,9 +27,10 @@ from arraystore.errors import AlreadyExistsError, ArrayStoreError, InvalidInputE
 from arraystore.storage import Storage, StorageRequest, WrapperStorage
 from tests.copying.icechunk_support import fill, held, new_icechunk, same
 from tests.copying.support import contents, new_repository, random_history
+from tests.tiers import mostly_thorough
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", mostly_thorough(range(6), every=3))
 def test_each_snapshot_of_an_import_holds_the_same_keys_and_bytes(seed: int) -> None:
     theirs, ours = new_icechunk(), new_repository()
     fill(theirs, seed, 12)

@@ -12,6 +12,7 @@ from arraystore.copying import CopyIncompleteError, clone_repository, copy_branc
 from arraystore.errors import RefNotFoundError
 from arraystore.storage import BytesLike, WrapperStorage
 from tests.copying.support import all_contents, contents, copied, new_repository, objects, random_history, reopened
+from tests.tiers import mostly_thorough
 
 GRACES = [timedelta(days=1), timedelta(0)]
 """How long records stay whose snapshots have expired."""
@@ -64,7 +65,7 @@ def test_a_clone_of_a_repository_with_a_past_is_the_same(seed: int) -> None:
 
 
 @pytest.mark.parametrize("grace", GRACES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_thorough(range(3)))
 def test_a_clone_follows_expiry_and_collection(seed: int, grace: timedelta) -> None:
     source, storage = lived(10 * seed)
     early, late = MemoryStorage(), MemoryStorage()
@@ -108,7 +109,7 @@ class Changing(WrapperStorage):
         return await super().get(key)
 
 
-@pytest.mark.parametrize("grace", GRACES)
+@pytest.mark.parametrize("grace", mostly_thorough(GRACES))
 def test_a_collection_during_the_clone_leaves_a_clone_that_is_complete_or_none(grace: timedelta) -> None:
     outcomes = set()
     repo, before = lived(3)

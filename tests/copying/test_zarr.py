@@ -24,6 +24,7 @@ from arraystore.errors import (
 from arraystore.storage import CountingStorage, Fault, FaultyStorage, local_filesystem_storage
 from tests.copying.support import FarMemory, contents, new_repository, objects, random_history, reopened
 from tests.session.programs import unconsolidated
+from tests.tiers import mostly_thorough
 
 
 def make_v3(store: object) -> None:
@@ -106,7 +107,7 @@ def test_a_hierarchy_goes_below_a_group_and_comes_out_of_it_again(tmp_path: Path
     assert np.array_equal(zarr.open_array(tmp_path / "array")[:], zarr.open_array(tmp_path / "data" / "a")[:])
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", mostly_thorough(range(4)))
 @pytest.mark.parametrize("kind", ["storage", "far", "store", "path"])
 def test_what_is_exported_has_the_keys_and_bytes_of_the_snapshot(tmp_path: Path, seed: int, kind: str) -> None:
     storage = FarMemory() if kind == "far" else MemoryStorage()

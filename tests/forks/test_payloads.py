@@ -13,6 +13,7 @@ from arraystore._format.fork_payload import encode_changes
 from arraystore.errors import FormatError
 from tests.forks.support import chunked, fill, values
 from tests.session.conftest import FarMemory
+from tests.tiers import mostly_thorough
 
 BYTES_A_REFERENCE = 4
 
@@ -54,7 +55,7 @@ def test_payloads_that_are_combined_take_no_more_than_alone() -> None:
     assert len(ars.merge_sessions(payloads)) <= sum(map(len, payloads))
 
 
-@pytest.mark.parametrize("combined", [False, True])
+@pytest.mark.parametrize("combined", mostly_thorough([False, True]))
 def test_many_payloads_are_put_into_the_table_at_once(monkeypatch: pytest.MonkeyPatch, combined: bool) -> None:
     """The session's table of an array is sorted once, however many forks are merged."""
     repo = ars.Repository.create(ars.in_memory_storage())

@@ -23,6 +23,7 @@ from tests.forks.support import (
 )
 from tests.session.conftest import FarMemory
 from tests.storage.workers import call_in_process
+from tests.tiers import mostly_thorough
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
@@ -73,7 +74,7 @@ def test_a_fork_costs_no_request_and_reads_right(
     assert values(pickle.loads(pickle.dumps(forks[1]))) == expected
 
 
-@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.parametrize("method", mostly_thorough(["fork", "spawn"]))
 @pytest.mark.parametrize("change", STATES)
 def test_a_fork_reads_right_in_another_process(
     tmp_path: Path, method: str, change: Callable[[ars.Session], list[int]]

@@ -16,6 +16,7 @@ from arraystore._maintenance.fold import fold
 from arraystore._session.session import Session
 from tests.commit.support import run_alone, tip_of
 from tests.seams import context_of
+from tests.tiers import mostly_thorough
 
 NAMES = "abcd"
 Cell = tuple[int, ...]
@@ -283,7 +284,7 @@ def _read(session: Session) -> dict[str, bytes]:
     return run_alone(read())
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", mostly_thorough(range(8), every=4))
 def test_a_diff_of_any_two_snapshots_is_what_a_comparison_of_all_values_says(seed: int, long_run: bool) -> None:
     run = _Run(seed)
     for _ in range(400 if long_run else 60):

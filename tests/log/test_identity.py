@@ -36,6 +36,7 @@ from tests.commit.support import (
 from tests.keys import id_of, log_of, logged, record
 from tests.maintenance.verification.support import about, copied, verified
 from tests.seams import context_of
+from tests.tiers import mostly_thorough
 
 LAST = 70
 
@@ -159,7 +160,7 @@ def whole() -> Storage:
 
 
 @pytest.mark.parametrize("hint", [True, False], ids=["hint", "no hint"])
-@pytest.mark.parametrize("place", ["probing", "listing", "local"])
+@pytest.mark.parametrize("place", mostly_thorough(["probing", "listing", "local"]))
 def test_a_lost_record_is_never_an_older_state_without_a_word(
     whole: Storage, place: str, hint: bool, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from arraystore.storage import Storage
 from tests.commit.support import DistantStorage, delete, keys, objects
 from tests.maintenance.worlds import World, packs_used, with_rows
 from tests.simulation.mutations.patching import all_outside
+from tests.tiers import mostly_thorough
 
 Damage = Callable[[bytes], bytes]
 
@@ -63,7 +64,7 @@ def _values(repository: Repository) -> dict[int, np.ndarray | None]:
 
 
 @pytest.mark.parametrize("distant", [False, True])
-@pytest.mark.parametrize("damage", [_flip, _truncate, _zero])
+@pytest.mark.parametrize("damage", mostly_thorough([_flip, _truncate, _zero]))
 @pytest.mark.parametrize("at", [(9,), (0, 9, 31)])
 def test_damaged_packs_stay_as_they_are_and_are_named_and_the_rest_is_compacted(
     damage: Damage, distant: bool, at: tuple[int, ...]

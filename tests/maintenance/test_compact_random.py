@@ -9,6 +9,7 @@ import zarr
 from arraystore._format.references import to_manifests
 from arraystore._maintenance import full_fold, retained, selection
 from tests.maintenance.worlds import CHUNK, COLUMNS, LITTLE_PACKS, ROWS, World, array, create, layer_counts, with_rows
+from tests.tiers import mostly_thorough
 
 
 def _step(world: World, random: np.random.Generator) -> None:
@@ -31,7 +32,7 @@ def _step(world: World, random: np.random.Generator) -> None:
     world.write(change)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", mostly_thorough(range(4), every=2))
 def test_random_programs_read_the_same_after_compactions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(seed)
     low = bool(seed % 2)

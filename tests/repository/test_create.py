@@ -14,6 +14,7 @@ from arraystore.storage.protocol import BytesLike
 from arraystore.storage.wrapper import WrapperStorage
 from tests.commit.support import commit_number, commit_rows, create_repository, keys, number, put, put_bytes
 from tests.keys import record
+from tests.tiers import mostly_thorough
 
 
 class _Careless(WrapperStorage):
@@ -93,7 +94,7 @@ def test_a_storage_that_ignores_put_if_absent_is_refused_with_the_remedy_and_lef
     assert keys(inner) == []
 
 
-@pytest.mark.parametrize("turn", [1, 2])
+@pytest.mark.parametrize("turn", mostly_thorough([2, 1]))
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_creation_that_was_interrupted_can_be_completed(turn: int, when: str) -> None:
     inner = in_memory_storage()

@@ -25,6 +25,7 @@ from arraystore import (
 from arraystore._session.append_undo import all_or_none
 from arraystore._session.regions import access
 from arraystore.storage import Fault, FaultyStorage
+from tests.tiers import mostly_thorough
 
 NAMES = ("a", "b", "c")
 
@@ -68,7 +69,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("length", [0, 4, 6])
+@pytest.mark.parametrize("length", mostly_thorough([4, 0, 6]))
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
 def test_an_append_that_fails_between_two_arrays_leaves_all_as_they_were(

@@ -27,6 +27,7 @@ from arraystore._format.node import NodeKind
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES
 from arraystore._session.listing import all_nodes
 from arraystore.transforms import rechunk
+from tests.tiers import mostly_thorough
 
 VALUES = np.arange(1, 9, dtype="i4")
 
@@ -187,7 +188,7 @@ def check_values(session: Session, expected: list[int]) -> None:
         assert session.hierarchy.get_sync(key) is not None
 
 
-@pytest.mark.parametrize("beyond", [[5], [6], [7], [9], [4, 5, 6, 7, 8]])
+@pytest.mark.parametrize("beyond", mostly_thorough([[5], [6], [7], [9], [4, 5, 6, 7, 8]], every=4))
 @pytest.mark.parametrize(("ours", "theirs"), list(product((2, 4), (2, 4))))
 def test_appends_that_move_each_other_over_an_early_chunk_keep_their_values(
     beyond: list[int], ours: int, theirs: int

@@ -20,10 +20,13 @@ from tests.packs import pack_keys
 from tests.session import workers
 from tests.session.conftest import FarMemory
 from tests.storage.workers import call_in_process, call_in_processes
+from tests.tiers import mostly_thorough
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 METHODS = ["spawn", "fork"]
+QUICK_FIRST = mostly_thorough(["fork", "spawn"])
+
 COMMITTED = np.arange(100) + 1
 
 
@@ -92,7 +95,7 @@ def test_a_writable_session_of_a_memory_storage_is_pickled_in_its_own_process(se
     assert copy is session
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", QUICK_FIRST)
 def test_elsewhere_a_writable_session_is_a_copy_to_read(repo: Repository, method: str) -> None:
     session, expected = changed(repo)
     np.testing.assert_array_equal(workers.read_session(session), expected)
@@ -110,7 +113,7 @@ def _unpickled(data: bytes, function: Callable[[Session], Any]) -> Any:
     return function(pickle.loads(data))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", QUICK_FIRST)
 def test_a_copy_shows_what_was_written_before_it_was_pickled(repo: Repository, method: str) -> None:
     """A process that is older than the writes must not show its own idea of the session."""
     session = repo.writable_session("main")
@@ -189,7 +192,7 @@ def test_forks_write_in_other_processes(repo: Repository, method: str) -> None:
     np.testing.assert_array_equal(workers.read_repository(repo), np.arange(200) + 1)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", QUICK_FIRST)
 def test_one_fork_serves_a_pool(repo: Repository, method: str) -> None:
     session = repo.writable_session("main")
     zarr.open_array(session.store, path="a", mode="r+").resize((200,))
@@ -230,7 +233,7 @@ def test_forks_that_wrote_the_same_chunk_are_refused_and_nothing_is_merged(repo:
     assert not session.has_uncommitted_changes
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", QUICK_FIRST)
 def test_a_fork_shows_the_uncommitted_state_of_its_session(repo: Repository, method: str) -> None:
     session, expected = changed(repo)
     np.testing.assert_array_equal(call_in_process(method, workers.read_session, session.fork()), expected)

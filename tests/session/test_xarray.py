@@ -172,7 +172,7 @@ def test_dask_processes_read_a_store_that_is_pickled_to_them(local_repo: Reposit
     session = local_repo.writable_session("main")
     values = np.arange(400).reshape(20, 20)
     zarr.create_array(session.store, name="a", shape=(20, 20), chunks=(5, 5), dtype="i8")[:] = values
-    with dask.config.set(scheduler="processes", num_workers=2):
+    with dask.config.set(scheduler="processes", num_workers=1):
         uncommitted = dask.array.from_zarr(zarr.open_array(session.store, path="a", mode="r")).sum().compute()
         session.commit("numbers")
         committed = dask.array.from_zarr(zarr.open_array(session.store, path="a", mode="r")).sum().compute()

@@ -21,13 +21,14 @@ from arraystore.errors import ArrayStoreError, ObjectNotFoundError, StorageError
 from arraystore.simulation import DeadlockError, Faults, HorizonError, Latencies, Process, World
 from arraystore.storage.counting import CountingStorage
 from tests.simulation.scenes import commit_groups, digest_of
+from tests.tiers import mostly_thorough
 
 
 def test_the_same_seed_gives_the_same_trace_and_another_one_another() -> None:
     assert digest_of(3, "heavy") == digest_of(3, "heavy") != digest_of(4, "heavy")
 
 
-@pytest.mark.parametrize("faults", ["none", "heavy"])
+@pytest.mark.parametrize("faults", mostly_thorough(["heavy", "none"]))
 def test_the_trace_depends_on_no_hash_and_on_no_process(faults: str) -> None:
     program = f"from tests.simulation.scenes import digest_of; print(digest_of(5, {faults!r}))"
     found = {

@@ -20,6 +20,7 @@ from tests.commit.support import DistantStorage
 from tests.packs import delete_packs, pack_keys
 from tests.storage import cache_workers
 from tests.storage.workers import call_in_processes
+from tests.tiers import mostly_thorough
 
 DATA = np.random.default_rng(0).integers(0, 1 << 40, 60_000)
 
@@ -190,7 +191,7 @@ def test_many_who_write_evict_and_read_at_once_never_see_a_part_of_an_entry(tmp_
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", mostly_thorough(["fork", "spawn"]))
 def test_processes_that_share_a_directory_read_what_the_storage_has_whatever_happens_to_others(
     tmp_path: Path, method: str
 ) -> None:

@@ -23,6 +23,7 @@ from arraystore.storage.bucket_client import BucketClient
 from arraystore.storage.hedging import first_answer
 from tests.seams import client_of
 from tests.storage.test_retries import HANG, QUICK, ScriptedServer, server
+from tests.tiers import mostly_thorough
 
 __all__ = ["server"]
 
@@ -342,7 +343,7 @@ async def test_a_read_that_hangs_is_answered_by_a_second_one(server: ScriptedSer
     assert server.requests == ["GET", "GET"]
 
 
-@pytest.mark.parametrize("hang", ["put", "put_if_absent", "put_new", "delete"])
+@pytest.mark.parametrize("hang", mostly_thorough(["put_if_absent", "put", "put_new", "delete"]))
 async def test_a_write_is_never_sent_twice_for_being_late(
     server: ScriptedServer, storage: ObstoreStorage, hang: str
 ) -> None:

@@ -27,6 +27,7 @@ from tests.storage.workers import (
     use_then_fork_again,
     write_for_ever,
 )
+from tests.tiers import mostly_thorough
 
 WRITERS = 16
 KEYS = 25
@@ -44,7 +45,7 @@ def race(storage: Storage) -> None:
         assert bytes(storage.get_sync(key)) == b"writer %d" % winners[0]
 
 
-@pytest.mark.parametrize("fsync", [True, False])
+@pytest.mark.parametrize("fsync", mostly_thorough([True, False]))
 def test_each_key_of_a_local_directory_has_one_winner_among_processes(tmp_path: Path, fsync: bool) -> None:
     race(LocalStorage(tmp_path / "repository", fsync=fsync))
 
@@ -53,6 +54,7 @@ def test_each_key_on_s3_has_one_winner_among_processes(s3_server: S3Server) -> N
     race(obstore_on(s3_server))
 
 
+@pytest.mark.thorough
 def test_each_key_through_s3fs_has_one_winner_among_processes(s3_server: S3Server) -> None:
     race(s3fs_on(s3_server))
 
@@ -66,7 +68,7 @@ def shared_storage(request: pytest.FixtureRequest, tmp_path: Path) -> LocalStora
     return obstore_on(server) if request.param == "obstore-s3" else s3fs_on(server)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", mostly_thorough(["spawn", "fork", "forkserver"]))
 def test_a_storage_in_use_works_in_a_child_and_still_in_the_parent(shared_storage: Storage, method: str) -> None:
     assert use_everything(shared_storage, "before")
     assert call_in_process(method, use_everything, shared_storage, "child") is True

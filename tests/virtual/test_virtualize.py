@@ -21,6 +21,7 @@ from arraystore.virtual.joining import alike
 from tests.copying.support import contents
 from tests.engines import RUBBISH, Change, PickledEngine
 from tests.s3server import S3Server
+from tests.tiers import mostly_thorough
 from tests.virtual.conftest import Files, model, shown
 
 
@@ -297,7 +298,7 @@ def fixed_in(directory: Path, *latitudes: Any) -> list[str]:
 GRID = np.arange(12.0).reshape(3, 4)
 
 
-@pytest.mark.parametrize("batch", [1, 2, 64])
+@pytest.mark.parametrize("batch", mostly_thorough([1, 2, 64]))
 @pytest.mark.parametrize("block", [1, 1 << 24])
 @pytest.mark.parametrize("engine", ["threads", PickledEngine()])
 def test_files_whose_variables_without_the_dimension_differ_are_not_joined(

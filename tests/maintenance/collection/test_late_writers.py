@@ -15,6 +15,7 @@ from arraystore.storage.protocol import ObjectInfo
 from arraystore.storage.wrapper import WrapperStorage
 from tests.history.worlds import commit, contents, put, world
 from tests.maintenance.collection.test_moved_and_reverted import now
+from tests.tiers import mostly_thorough
 
 
 class AgedStorage(WrapperStorage):
@@ -58,7 +59,7 @@ def collected(repository: Repository) -> None:
     repository.garbage_collect(now(), dry_run=True)
 
 
-@pytest.mark.parametrize("look", [looked, listed, collected])
+@pytest.mark.parametrize("look", mostly_thorough([looked, listed, collected]))
 def test_a_writer_whose_number_is_forgotten_is_told_whatever_else_its_process_does(
     look: Callable[[Repository], None],
 ) -> None:

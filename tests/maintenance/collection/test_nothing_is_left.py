@@ -16,6 +16,7 @@ from tests.keys import history_of
 from tests.maintenance.model import now
 from tests.maintenance.verification.support import commit_all
 from tests.maintenance.verification.test_lifecycles import History
+from tests.tiers import mostly_thorough
 
 
 def _collect(storage: Storage, cut_off: datetime, *, full: bool = True) -> GCSummary:
@@ -61,7 +62,7 @@ def test_one_collection_takes_what_expiries_have_left_of_a_branch_that_is_delete
     _nothing_goes_again(storage, cut_off)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", mostly_thorough(range(6), every=3))
 def test_after_whatever_was_done_one_collection_leaves_nothing_to_the_next(seed: int) -> None:
     history = History(seed + 200)
     repository = history.repository

@@ -13,6 +13,7 @@ from arraystore.storage import MemoryStorage
 from tests.commit.support import create_repository, delete, keys, put
 from tests.keys import id_of, logged, refs_of
 from tests.maintenance.verification.support import about, copied, objects_of, verified
+from tests.tiers import mostly_thorough
 
 LAST = 70
 
@@ -33,7 +34,10 @@ def whole() -> MemoryStorage:
     return storage
 
 
-@pytest.mark.parametrize("lost", [[2], [5, 6, 7], [62], [63], [65], [66, 67, 68], [69], [*range(40, 63), 66]])
+LOST = [[2], [5, 6, 7], [62], [63], [65], [66, 67, 68], [69], [*range(40, 63), 66]]
+
+
+@pytest.mark.parametrize("lost", mostly_thorough(LOST, every=3))
 def test_lost_records_that_later_ones_repeat_are_rebuilt_as_they_were(whole: MemoryStorage, lost: list[int]) -> None:
     before = objects_of(whole)
     storage = copied(whole)
