@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,6 +100,50 @@ THOROUGH = (
 """What tries all pairs, orders or damages, searches at random, or takes processes of its own: not in the fast tier."""
 
 
+SPARSE = (
+    "tests/commit/test_acknowledgements.py::test_under_random_failures_what_is_acknowledged",
+    "tests/commit/test_bases.py::test_a_base_that_is_no_record_of_the_log_is_refused",
+    "tests/commit/test_errors_let_go.py::test_the_error_of_a_chunk_is_in_no_cycle",
+    "tests/commit/test_serializable.py::test_declared_reads_take_the_place_of_noted_ones",
+    "tests/commit/test_solvers.py::test_of_chunks_that_both_wrote_exactly_these_go_to_the_side_chosen",
+    "tests/copying/test_zarr.py::test_what_is_imported_has_the_same_keys_and_bytes",
+    "tests/forks/test_distributed.py::test_combined_changes_mean_what_they_meant_alone",
+    "tests/history/test_cherry_pick.py::test_a_branch_gets_what_one_snapshot_of_another_changed",
+    "tests/history/test_revert.py::test_the_revert_of_a_revert_is_the_change_again",
+    "tests/history/test_revert.py::test_what_one_snapshot_changed_is_undone",
+    "tests/ingest/test_end_to_end.py::test_a_source_of_any_format_arrives_unchanged",
+    "tests/integrations/test_append_all_or_none.py::test_an_append_that_fails_leaves_the_session_as_it_was",
+    "tests/integrations/test_dask.py::test_threads_may_write_to_any_storage",
+    "tests/integrations/test_dask_processes.py::test_threads_write_to_stores_of_sessions_and_forks",
+    "tests/integrations/test_dask_processes.py::test_writing_past_the_session_is_refused",
+    "tests/integrations/test_kept_coordinates.py::test_another_coordinate_than_that_of_the_array_is_refused",
+    "tests/integrations/test_value_limits.py::test_values_that_the_array_does_not_hold_are_not_appended",
+    "tests/log/test_identity.py::test_whatever_a_late_session_does_a_new_repository_stays_as_it_is",
+    "tests/maintenance/collection/test_trimming.py::test_whoever_comes_afresh_finds_the_newest_record",
+    "tests/maintenance/test_compact_damaged.py::test_other_care_goes_on_past_a_damaged_pack",
+    "tests/maintenance/verification/test_virtual.py::test_an_old_bad_reference_is_a_finding",
+    "tests/session/test_checksums.py::test_no_value_is_read_from_a_damaged_pack",
+    "tests/session/test_chunk_statistics.py::test_statistics_are_those_of_the_stored_values",
+    "tests/session/test_keys.py::test_a_key_that_cannot_be_is_refused_when_set",
+    "tests/session/test_packing.py::test_a_sequential_read_of_small_chunks_takes_few_requests",
+    "tests/session/test_virtual_refusals.py::test_a_bad_reference_is_refused",
+    "tests/session/test_virtual_refusals.py::test_without_a_look_at_containers",
+    "tests/session/test_xarray.py::test_a_dataset_comes_back_as_it_was",
+    "tests/session/test_xarray.py::test_dask_writes_through_a_store_shared_by_threads",
+    "tests/simulation/test_runs.py::test_the_same_seed_is_the_same_run_event_for_event",
+    "tests/test_public.py::test_dir_of_a_module_shows_its_public_names_before_they_are_used",
+    "tests/transforms/test_coarsening.py::test_windows_are_reduced_as_numpy_does",
+    "tests/transforms/test_rechunk.py::test_any_chunks_of_any_type_hold_the_same_values",
+    "tests/transforms/test_reduction.py::test_statistics_are_those_of_numpy",
+    "tests/transforms/test_transform.py::test_any_halo_at_any_edge_is_what_numpy_pads",
+    "tests/transforms/test_wrong_results.py::test_partial_results_that_are_none_are_an_error",
+    "tests/virtual/test_virtualize.py::test_a_file_of_any_name_is_the_one_that_is_parsed_and_read",
+    "tests/virtual/test_virtualize.py::test_files_that_mean_something_else_are_not_joined",
+    "tests/virtual/test_virtualize.py::test_what_is_no_dataset_is_not_committed",
+)
+"""Products of many parameters: the fast tier takes the first of each five."""
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import what a tier leaves out as a whole."""
     name = collection_path.relative_to(config.rootpath).as_posix()
@@ -111,7 +156,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 _THOROUGH_FILES = {name.rstrip("/") for name in THOROUGH if name.endswith(("/", ".py"))}
-_THOROUGH_PLACES = tuple(name.partition("::")[0] for name in THOROUGH)
+_THOROUGH_PLACES = tuple(name.partition("::")[0] for name in (*THOROUGH, *SPARSE))
 _WORDS_OF_THOROUGH_FILES = ("spark", "thorough", "hypothesis")
 
 
@@ -123,10 +168,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Searches of Hypothesis belong to both tiers: few examples in the fast one, all in the other.
     """
     thorough = config.option.markexpr == "thorough"
+    seen = Counter[str]()
     for item in items:
         with_spark = item.get_closest_marker("spark") and not item.get_closest_marker("end_to_end")
         search = thorough and getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
-        if with_spark or search or item.nodeid.startswith(THOROUGH):
+        name = item.nodeid.partition("[")[0]
+        repeats = name.startswith(SPARSE) and seen[name] % 5 > 0
+        seen[name] += 1
+        if with_spark or search or repeats or item.nodeid.startswith(THOROUGH):
             item.add_marker(pytest.mark.thorough)
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 

@@ -20,7 +20,9 @@ STATUSES = re.findall(r"(\d+) [a-z]", EXIT_STATUSES)
 @cache
 def _typed() -> list[list[str]]:
     """Return the words of all commands in blocks that run, continued lines joined."""
-    pages = [page for page in runner.all_pages() if page.suffix == ".md" and "tests" not in page.relative_to(ROOT).parts]
+    pages = [
+        page for page in runner.all_pages() if page.suffix == ".md" and "tests" not in page.relative_to(ROOT).parts
+    ]
     blocks = [block for page in pages for block in runner.blocks_of(page.read_text(encoding="utf-8"))]
     shell = "\n".join(block.code.replace("\\\n", " ") for block in blocks if block.language == "bash" and block.runs)
     return [_words(found) for found in re.findall(r"\barraystore ([^\n|;&)]*)", shell)]

@@ -329,6 +329,7 @@ def test_what_theirs_deleted_cannot_be_appended_to_and_what_theirs_moved_can() -
 # -- many appends -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_two_hundred_appends_by_two_are_all_there_their_layers_folded_and_every_snapshot_readable() -> None:
     storage, repository = dimension_repository()
     repositories = [repository, impatient(storage)]

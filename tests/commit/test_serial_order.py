@@ -150,6 +150,7 @@ def test_every_commit_saw_what_the_snapshot_before_it_shows(part: int, long_run:
     assert total["committed"] > total["refused"] > 0
 
 
+@pytest.mark.thorough
 def test_snapshot_isolation_would_not_pass_this() -> None:
     total: Counter[str] = Counter()
     for seed in range(20):

@@ -77,6 +77,7 @@ def test_a_second_copy_takes_over_only_what_has_changed_since(history: bool) -> 
     assert contents(target.readonly_session("main")) == contents(source.readonly_session("main"))
 
 
+@pytest.mark.thorough
 def test_rewritten_layers_of_the_source_are_not_copied_again() -> None:
     source, target = new_repository(), new_repository()
     with source.transaction("main", message="array") as store:

@@ -125,6 +125,7 @@ def test_a_copy_shows_what_was_written_before_it_was_pickled(repo: Repository, m
     np.testing.assert_array_equal(found, 5)
 
 
+@pytest.mark.thorough
 def test_a_copy_with_uncommitted_changes_is_not_equal_to_a_session_without(repo: Repository) -> None:
     session, _ = changed(repo)
     data = pickle.dumps(session)
@@ -183,7 +184,7 @@ def commit_parts(session: Session, payloads: list[Any]) -> None:
     session.commit("merged")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", QUICK_FIRST)
 def test_forks_write_in_other_processes(repo: Repository, method: str) -> None:
     session = repo.writable_session("main")
     zarr.open_array(session.store, path="a", mode="r+").resize((200,))  # uncommitted, travels along
@@ -214,6 +215,7 @@ def test_forks_write_in_threads(repo: Repository) -> None:
     np.testing.assert_array_equal(workers.read_repository(repo), np.arange(200) + 1)
 
 
+@pytest.mark.thorough
 def test_forks_create_arrays_in_other_processes(repo: Repository) -> None:
     session = repo.writable_session("main")
     zarr.open_group(session.store, mode="a")

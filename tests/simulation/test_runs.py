@@ -317,6 +317,7 @@ def test_runs_of_the_command_line_end_in_a_table(capsys: pytest.CaptureFixture[s
     assert lines[-1].split()[1] == "4"
 
 
+@pytest.mark.thorough
 def test_processes_share_the_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--seeds", "3", "--profile", "calm"]) == 0
     alone = capsys.readouterr().out.splitlines()[-1].split()[:6]
