@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import sys
@@ -72,6 +73,9 @@ THOROUGH = (
     "tests/format/test_hostile.py",
     "tests/fuzz/",
     "tests/history/test_requests.py",
+    "tests/integrations/test_dask.py::test_an_array_is_computed_from_another_of_the_same_session[processes]",
+    "tests/integrations/test_direct_regions.py::test_dask_arrays_go_from_session_to_session[processes]",
+    "tests/integrations/test_xarray.py::test_a_dataset_comes_back_whatever_computed_it[processes]",
     "tests/maintenance/test_checkpoints_and_folding.py",
     "tests/maintenance/test_compact_meanwhile.py",
     "tests/maintenance/test_histories.py",
@@ -151,8 +155,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return name in _THOROUGH_FILES or None
     if config.option.markexpr != "thorough" or not collection_path.match("test_*.py"):
         return None
-    text = collection_path.read_text()
-    return not (name.startswith(_THOROUGH_PLACES) or any(word in text for word in _WORDS_OF_THOROUGH_FILES)) or None
+    return not _has_thorough_tests(name, collection_path) or None
+
+
+@functools.cache
+def _has_thorough_tests(name: str, path: Path) -> bool:
+    """Tell from names and text alone whether a file is imported in the thorough tier."""
+    if name.startswith(_THOROUGH_PLACES):
+        return True
+    text = path.read_text()
+    return any(word in text for word in _WORDS_OF_THOROUGH_FILES)
 
 
 _THOROUGH_FILES = {name.rstrip("/") for name in THOROUGH if name.endswith(("/", ".py"))}
@@ -177,6 +189,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         seen[name] += 1
         if with_spark or search or repeats or item.nodeid.startswith(THOROUGH):
             item.add_marker(pytest.mark.thorough)
+        if item.get_closest_marker("thorough"):
+            file = item.path.relative_to(config.rootpath).as_posix()
+            assert _has_thorough_tests(file, item.path), f"no tier runs {item.nodeid}: name 'thorough' in its file"
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 

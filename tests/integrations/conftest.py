@@ -26,7 +26,7 @@ def local_repo(tmp_path: Path) -> Repository:
     return Repository.create(local_filesystem_storage(tmp_path / "repo", fsync=False))
 
 
-@pytest.fixture(params=["synchronous", "threads", pytest.param("processes", marks=pytest.mark.thorough)])
+@pytest.fixture(params=SCHEDULERS)
 def scheduler(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Keyword arguments of `dask.compute`."""
     return SCHEDULERS[request.param]
