@@ -253,3 +253,69 @@ _V2_ARRAY = (
     b'{"zarr_format": 2, "shape": [2], "chunks": [1], "dtype": "<i4", "compressor": null, "fill_value": 0, '
     b'"order": "C", "filters": null}'
 )
+
+
+NO_DOCUMENTS = [b"", b"not json", b"{}", b"[]", b"null", b"\xff\xfe", b'{"zarr_format": 3}', b'{"node_type": "group"}']
+NO_ARRAYS: list[dict[str, Any]] = [
+    {"zarr_format": 3, "node_type": "array"},
+    {"zarr_format": 3, "node_type": "array", "shape": [2], "chunk_grid": {"name": "regular"}},
+    {"zarr_format": 3, "node_type": "elephant"},
+    {"zarr_format": "2", "shape": [2]},
+]
+
+
+@pytest.mark.parametrize("value", [*NO_DOCUMENTS, *(json.dumps(document).encode() for document in NO_ARRAYS)])
+@pytest.mark.parametrize("key", ["new/zarr.json", "new/.zarray", "new/.zgroup", "deep/er/zarr.json"])
+def test_what_is_no_document_of_a_node_is_refused_by_every_way_in(store: ArrayStore, key: str, value: bytes) -> None:
+    """As a file it would keep Zarr from listing the group that it is in."""
+    before, status, buffer = snapshot_of(store), store.session.status(), cpu.Buffer.from_bytes(value)
+    with pytest.raises(InvalidInputError, match=rf"'{key}' must be the metadata of a Zarr .* under another name"):
+        store.set_sync(key, buffer)
+    with pytest.raises(InvalidInputError, match="must be the metadata of a Zarr"):
+        sync(store.set(key, buffer))
+    with pytest.raises(InvalidInputError, match="must be the metadata of a Zarr"):
+        sync(store.set_if_not_exists(key, buffer))
+    with pytest.raises(InvalidInputError, match="must be the metadata of a Zarr"):
+        store.session.fork().store.set_sync(key, buffer)
+    assert snapshot_of(store) == before
+    assert store.session.status() == status
+    assert dict(zarr.open_group(store, mode="r").members()).keys() == {"arr", "dots", "scalar", "zero"}
+
+
+@pytest.mark.parametrize("value", [b"", b"not json", b"[]", b"\xff\xfe"])
+@pytest.mark.parametrize("key", ["v2/.zattrs", "new/.zattrs"])
+def test_attributes_that_are_no_json_object_are_refused(store: ArrayStore, key: str, value: bytes) -> None:
+    before = snapshot_of(store)
+    with pytest.raises(InvalidInputError, match=rf"'{key}' must be a JSON object"):
+        store.set_sync(key, cpu.Buffer.from_bytes(value))
+    assert snapshot_of(store) == before
+
+
+@pytest.mark.parametrize(
+    "extension",
+    [{"chunk_grid": {"name": "unheard-of"}}, {"chunk_key_encoding": {"name": "unheard-of"}}, {"chunk_grid": "dotted"}],
+)
+def test_an_array_of_a_grid_or_of_keys_that_only_others_know_is_kept_as_it_is(
+    store: ArrayStore, extension: dict[str, Any]
+) -> None:
+    found = store.get_sync("arr/zarr.json")
+    assert found is not None
+    document = json.dumps(json.loads(found.to_bytes()) | extension).encode()
+    store.set_sync("new/zarr.json", cpu.Buffer.from_bytes(document))
+    store.set_sync("new/c/0/0", VALUE)
+    kept = snapshot_of(store)
+    assert (kept["new/zarr.json"], kept["new/c/0/0"]) == (document, VALUE.to_bytes())
+
+
+def test_a_document_of_a_node_is_parsed_once(store: ArrayStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = 0
+    loads = json.loads
+
+    def counting(document: Any) -> Any:
+        nonlocal parsed
+        parsed += 1
+        return loads(document)
+
+    monkeypatch.setattr("arraystore._format.zarr_metadata.json.loads", counting)
+    store.set_sync("new/zarr.json", cpu.Buffer.from_bytes(b'{"zarr_format": 3, "node_type": "group"}'))
+    assert parsed == 1
