@@ -17,6 +17,9 @@ __all__ = ["Conflict", "ConflictType", "Conflicts", "VersionSelection", "conflic
 
 _SHOWN_CHUNKS = 3
 _SHOWN_CONFLICTS = 20
+DELETES_MOVED = "ours deletes it, theirs moved it"
+"""Detail of a conflict of a deletion with a move, and nothing else."""
+
 _COLUMNS = ("conflict", "path", "chunks", "with snapshot", "what happened")
 
 

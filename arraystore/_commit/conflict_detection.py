@@ -16,7 +16,7 @@ import numpy as np
 from arraystore._changes.node_changes import dimension_name
 from arraystore._chunks.cells import Cells, cells_of, shared
 from arraystore._commit.prepared import Prepared
-from arraystore._conflicts import Conflict, ConflictType
+from arraystore._conflicts import DELETES_MOVED, Conflict, ConflictType
 from arraystore._format.ids import NodeId, SnapshotId, id_to_text
 from arraystore._format.node import Node, NodeKind, ancestors, node_key
 from arraystore._format.transaction import AppendMark, NodeChange, Operation, TransactionLog
@@ -408,15 +408,15 @@ def _deletions(view: _View) -> Iterator[Conflict]:
         if theirs.deleted:
             yield view.conflict(ConflictType.DeleteOfDeletedNode, change, theirs.deleted, "both deleted it")
             continue
-        snapshot = theirs.updated or theirs.appended or theirs.moved
+        changed = theirs.updated or theirs.appended
+        snapshot = changed or theirs.moved
+        detail = "ours deletes it, theirs changed it" if changed or theirs.chunks else DELETES_MOVED
         if change.kind == NodeKind.GROUP:
             if snapshot:
-                detail = "ours deletes it, theirs changed or moved it"
                 yield view.conflict(ConflictType.DeleteOfUpdatedGroup, change, snapshot, detail)
         elif snapshot or theirs.chunks:
             cells = _coords(theirs.cells())
             newest = theirs.chunks[-1].snapshot if theirs.chunks else snapshot
-            detail = "ours deletes it, theirs changed it"
             yield view.conflict(ConflictType.DeleteOfUpdatedArray, change, newest, detail, cells)
     yield from _orphaned(view, groups)
 

@@ -16,7 +16,7 @@ from arraystore.compat.icechunk._lineage import committed_diff, manifest_files, 
 from arraystore.compat.icechunk._opening import check_version
 from arraystore.compat.icechunk.config import FeatureFlag
 from arraystore.compat.icechunk.ops import FLAG_IDS, RepoStatus, Update, changed_flags, named_before
-from arraystore.compat.icechunk.snapshots import FIRST_SNAPSHOT, Diff, ManifestFileInfo, SnapshotInfo
+from arraystore.compat.icechunk.snapshots import FIRST_SNAPSHOT, AncestryGraph, Diff, ManifestFileInfo, SnapshotInfo
 from arraystore.errors import ConflictError
 
 _Core = arraystore.Repository
@@ -175,8 +175,35 @@ class HistoryMethods(RepositoryBase):
             async for info in newest_first(self._core, branch=branch, tag=tag, snapshot_id=known):
                 yield info
 
-    ancestry_graph = forwarded(_Core.ancestry_graph)
-    ancestry_graph_async = forwarded(_Core.ancestry_graph_async)
+    def ancestry_graph(
+        self,
+        *,
+        branch: str | None = None,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+        plain: bool = False,
+        limit: int = 100,
+    ) -> AncestryGraph:
+        """Draw the history."""
+        return run(self.ancestry_graph_async(branch=branch, tag=tag, snapshot_id=snapshot_id, plain=plain, limit=limit))
+
+    async def ancestry_graph_async(
+        self,
+        *,
+        branch: str | None = None,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+        plain: bool = False,
+        limit: int = 100,
+    ) -> AncestryGraph:
+        """Asynchronous twin of `ancestry_graph`."""
+        with refining():
+            known = await self._known_id(snapshot_id)
+            return AncestryGraph.of(
+                await self._core.ancestry_graph_async(
+                    branch=branch, tag=tag, snapshot_id=known, plain=plain, limit=limit
+                )
+            )
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
         """Return what the history says of a snapshot."""

@@ -8,11 +8,15 @@ import arraystore
 from arraystore._format.ids import id_to_text
 from arraystore._format.node import NodeKind
 from arraystore._format.references import INLINE, VIRTUAL
+from arraystore._history.operations_log import UpdateType
 from arraystore._repository.snapshots import load_snapshot
-from arraystore.compat.icechunk._lineage import committed_diff
-from arraystore.errors import NotFoundError
+from arraystore.compat.icechunk._lineage import committed_diff, moves
+from arraystore.errors import NotFoundError, SnapshotNotFoundError
 
 __all__ = ["manifest", "repository", "snapshot", "transaction_log"]
+
+_Moves = list[tuple[str, str]]
+"""Paths before and after."""
 
 _CHANGES = ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays", "updated_groups", "updated_arrays")
 
@@ -73,14 +77,39 @@ async def manifest(store: arraystore.Repository, identifier: str) -> dict[str, A
 
 
 async def transaction_log(store: arraystore.Repository, identifier: str) -> dict[str, Any]:
-    """Return what a snapshot changed."""
+    """Return what a snapshot changed; one that amends others has the moves since those, too, as in Icechunk."""
     info = await store.lookup_snapshot_async(identifier)
     changed: dict[str, Any] = dict.fromkeys(_CHANGES, ())
     if info.parent_id is not None:
         changed = vars(await committed_diff(store, {"snapshot_id": info.parent_id}, {"snapshot_id": identifier}))
+        if any(changed[name] for name in ("new_groups", "new_arrays")):
+            changed["moved_nodes"] = await _moves_since_amended(store, identifier, changed["moved_nodes"])
     return {
         "header": _header("transaction-log"),
         **{name: sorted(changed[name]) for name in _CHANGES},
         "updated_chunks": dict(changed.get("updated_chunks", {})),
         "moved_nodes": [{"from": old, "to": new} for old, new in changed.get("moved_nodes", [])],
     }
+
+
+async def _moves_since_amended(store: arraystore.Repository, identifier: str, moved: _Moves) -> _Moves:
+    """Return moves of a snapshot, and of nodes that it has and an amended one created at other paths.
+
+    What a garbage collection has taken away since is left out.
+    """
+    after = (await load_snapshot(store.context, snapshot_id=identifier)).state
+    from_parent = {new for _, new in moved}
+    found, amending = {new: old for old, new in moved}, identifier
+    async for update in store.ops_log_async():
+        if update.kind != UpdateType.CommitAmended or update.details.get("snapshot") != amending:
+            continue
+        amending = str(update.details["amends"])
+        try:
+            before = (await load_snapshot(store.context, snapshot_id=amending)).state
+        except SnapshotNotFoundError:
+            break
+        older = [node for node in after.nodes.values() if "/" + node.path not in from_parent and before.by_id(node.id)]
+        for node in older:  # where it was first is what counts
+            found.pop("/" + node.path, None)
+        found |= {new: old for old, new in moves(before, older)}
+    return sorted(((old, new) for new, old in found.items()), key=lambda move: move[1].split("/"))

@@ -13,7 +13,7 @@ from arraystore.compat.icechunk._exceptions import ErrorKind
 from arraystore.compat.icechunk.snapshots import Diff, ManifestFileInfo, SnapshotInfo
 from arraystore.errors import InvalidInputError
 
-__all__ = ["check_lineage", "committed_diff", "manifest_files", "newest_first", "uncommitted_diff"]
+__all__ = ["check_lineage", "committed_diff", "manifest_files", "moves", "newest_first", "uncommitted_diff"]
 
 _Version = Mapping[str, str | None]
 """A branch, a tag or the id of a snapshot."""
@@ -55,7 +55,7 @@ async def committed_diff(repository: arraystore.Repository, start: _Version, end
     if not found.moved_nodes:
         return Diff.of(found, [])
     before, after = [(await load_snapshot(repository.context, **which)).state for which in (start, end)]
-    return Diff.of(found, _moves(before, after.nodes.values()))
+    return Diff.of(found, moves(before, after.nodes.values()))
 
 
 def uncommitted_diff(session: arraystore.Session) -> Diff:
@@ -63,10 +63,10 @@ def uncommitted_diff(session: arraystore.Session) -> Diff:
     found, changes = session.status(), session.hierarchy.changes
     if not found.moved_nodes or changes is None:
         return Diff.of(found, [])
-    return Diff.of(found, _moves(session.base_tip.state, changes.all_nodes()))
+    return Diff.of(found, moves(session.base_tip.state, changes.all_nodes()))
 
 
-def _moves(before: SnapshotState, after: Iterable[Node]) -> list[tuple[str, str]]:
+def moves(before: SnapshotState, after: Iterable[Node]) -> list[tuple[str, str]]:
     """Return the paths of all nodes that have moved, those below a moved group included, in order of the new ones."""
     nodes = [(before.by_id(node.id), node) for node in after if node.kind != NodeKind.FILE]
     moved = [("/" + old.path, "/" + new.path) for old, new in nodes if old is not None and old.path != new.path]

@@ -50,10 +50,12 @@ class Conflict(_conflicts.Conflict):
 
     @classmethod
     def of(cls, conflict: _conflicts.Conflict) -> Conflict:
-        """Return a conflict of arraystore as one of Icechunk."""
-        both_wrote = conflict.conflict_type is ConflictType.ChunkDoubleUpdate
+        """Return a conflict of arraystore as one of Icechunk, which has one type for all that collides with a move."""
+        kind = conflict.conflict_type
+        both_wrote = kind is ConflictType.ChunkDoubleUpdate
         chunks = conflict.conflicted_chunks if both_wrote else None  # Icechunk names those of no other conflict
-        again = cls(conflict.conflict_type, conflict.path, None if chunks is None else list(chunks))
+        kind = ConflictType.MoveOperationCannotBeRebased if conflict.detail == _conflicts.DELETES_MOVED else kind
+        again = cls(kind, conflict.path, None if chunks is None else list(chunks))
         for name in ("snapshot", "detail", "node"):
             object.__setattr__(again, name, getattr(conflict, name))
         return again

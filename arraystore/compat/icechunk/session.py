@@ -44,6 +44,7 @@ class Session:
 
     def __init__(self, session: Any, mode: SessionMode, opened: Opened) -> None:
         self._core: arraystore.Session = session
+        self._moved = False  # moves that undo each other can be committed in Icechunk
         session.rebase_metadata = _rebase_metadata
         session.records_appends = False  # in Icechunk the second of two appends conflicts: a job that ran twice fails
         self._mode = mode
@@ -129,12 +130,17 @@ class Session:
         """Return the uncommitted changes."""
         return uncommitted_diff(self._core)
 
-    discard_changes = forwarded(arraystore.Session.discard_changes)
+    def discard_changes(self) -> None:
+        """Forget the changes."""
+        with refining():
+            self._core.discard_changes()
+        self._moved = False
 
     def move(self, from_path: str, to_path: str) -> None:
         """Move an array or a group to another path."""
         with refining():
             self._core.move(from_path, to_path)
+        self._moved = True
 
     async def move_async(self, from_path: str, to_path: str) -> None:
         """Asynchronous twin of `move`."""
@@ -220,7 +226,11 @@ class Session:
         self._check_commits()
         with refining():
             return await self._core.commit_async(
-                message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries, allow_empty=allow_empty
+                message,
+                metadata,
+                rebase_with=rebase_with,
+                rebase_tries=rebase_tries,
+                allow_empty=allow_empty or self._moved,
             )
 
     def amend(self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False) -> str:
@@ -234,6 +244,7 @@ class Session:
         check_version(self._opened, "amend")
         self._check_commits()
         with refining():
+            allow_empty = allow_empty or self._moved
             return await self._core.amend_async(message, metadata=metadata, allow_empty=allow_empty)
 
     flush = forwarded(arraystore.Session.flush)

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from arraystore._history import diff as core
-from arraystore._history.graph import AncestryGraph
 from arraystore._repository import snapshots
 from arraystore.compat.icechunk._display import Shown, html_of
+from arraystore.compat.icechunk._graph import AncestryGraph
 
 __all__ = ["FIRST_SNAPSHOT", "AncestryGraph", "ChunkStorageStats", "Diff", "ManifestFileInfo", "SnapshotInfo"]
 
