@@ -30,8 +30,8 @@ with tempfile.TemporaryDirectory() as directory:
 NEEDED = """
 _changes.append_mode _changes.change_set _changes.node_changes _changes.read_tracking
 _chunks.block_cache _chunks.cache_budget _chunks.cache_usage _chunks.cells _chunks.checksums _chunks.chunk_table
-_chunks.manifest_cache _chunks.pack_writer _chunks.packed_run _chunks.reader _chunks.single_flight _chunks.spare_buffers
-_chunks.virtual_checksums _chunks.virtual_chunk_container _chunks.virtual_containers
+_chunks.manifest_cache _chunks.pack_writer _chunks.packed_run _chunks.read_memory _chunks.reader _chunks.single_flight
+_chunks.spare_buffers _chunks.virtual_checksums _chunks.virtual_chunk_container _chunks.virtual_containers
 _commit.batch _commit.fencing _commit.group_commit _commit.note _commit.prepare _commit.prepared
 _commit.rebase_request _commit.rebase_step _commit.request
 _context.config _context.context _environment
@@ -51,7 +51,7 @@ _session.base _session.hierarchy _session.keys _session.listing _session.move _s
 _session.store _session.unavailable
 _session.pipeline.blocks _session.pipeline.byte_codecs _session.pipeline.chains _session.pipeline.codecs
 _session.pipeline.emptiness _session.pipeline.installing _session.pipeline.large_chunks _session.pipeline.lookup
-_session.pipeline.pipeline _session.pipeline.projection _session.pipeline.read_memory _session.pipeline.reading
+_session.pipeline.pipeline _session.pipeline.projection _session.pipeline.reading
 _session.pipeline.scatter _session.pipeline.shards _session.pipeline.single_chunks _session.pipeline.target
 _session.pipeline.threads _session.pipeline.writing
 errors

@@ -12,6 +12,7 @@ from arraystore._chunks.block_cache import BlockCache
 from arraystore._chunks.checksums import checked, read_whole, sound_part
 from arraystore._chunks.chunk_table import ChunkReference
 from arraystore._chunks.manifest_cache import ManifestCache
+from arraystore._chunks.read_memory import ReadMemory
 from arraystore._format.box import Box
 from arraystore._format.layer import Layer
 from arraystore._format.locations import NO_LOCATIONS, Locations
@@ -146,8 +147,8 @@ class ChunkReader:
         source: int = manifest.source.item(at)
         return source >= manifest.pack_count and source != manifest.inline_source
 
-    def read_sync(self, position: ReferencePosition, window: Window) -> BytesLike:
-        """Read a chunk, or a part of it."""
+    def read_sync(self, position: ReferencePosition, window: Window, memory: ReadMemory | None = None) -> BytesLike:
+        """Read a chunk, or a part of it; into memory for files if there is some, which the next range overwrites."""
         manifest, at = position
         source = manifest.source.item(at)
         offset = manifest.offset.item(at)
@@ -156,7 +157,7 @@ class ChunkReader:
         if start >= stop:
             return b""
         if source < manifest.pack_count:
-            return self._native_sync(manifest, source, offset, length, start, stop)
+            return self._native_sync(manifest, source, offset, length, start, stop, memory)
         if source == manifest.inline_source:
             return memoryview(manifest.inline)[offset + start : offset + stop]
         return self.virtual_source(manifest.locations, source - manifest.pack_count).read_sync(
@@ -180,12 +181,19 @@ class ChunkReader:
         return (await virtual.read([(offset + start, offset + stop)]))[0]
 
     def _native_sync(
-        self, manifest: Manifest, source: int, offset: int, length: int, start: int, stop: int
+        self,
+        manifest: Manifest,
+        source: int,
+        offset: int,
+        length: int,
+        start: int,
+        stop: int,
+        memory: ReadMemory | None = None,
     ) -> BytesLike:
         """Read a part of a chunk of a pack; a small chunk, or most of one, is read whole and verified."""
         if not (self.verify and read_whole(length, start, stop)):
-            return self._range_sync(manifest, source, offset + start, offset + stop)
-        framed = self._range_sync(manifest, source, offset, offset + length + CHECKSUM_BYTES)
+            return self._range_sync(manifest, source, offset + start, offset + stop, memory)
+        framed = self._range_sync(manifest, source, offset, offset + length + CHECKSUM_BYTES, memory)
         part = sound_part(manifest.pack_seeds[source], offset, framed, start, stop)
         if part is not None:
             return part
@@ -220,10 +228,14 @@ class ChunkReader:
             self.blocks.forget(key)
             raise
 
-    def _range_sync(self, manifest: Manifest, source: int, start: int, stop: int) -> BytesLike:
+    def _range_sync(
+        self, manifest: Manifest, source: int, start: int, stop: int, memory: ReadMemory | None = None
+    ) -> BytesLike:
         key = manifest.pack_keys[source]
         if self.storage.cheap_probes:
-            return self.storage.get_range_sync(key, start, stop)
+            if memory is None or not memory.pays_for(stop - start):
+                return self.storage.get_range_sync(key, start, stop)
+            return self.storage.get_range_into(key, start, memory.at(stop - start, start).data)
         return self.blocks.read_sync(key, start, stop, int(manifest.extents[source]))
 
     def virtual_source(self, table: Locations, location: int) -> VirtualSource:

@@ -11,6 +11,7 @@ import numpy as np
 
 from arraystore._changes.change_set import ArrayChanges, ChangeSet
 from arraystore._chunks.pack_writer import PackWriter
+from arraystore._chunks.read_memory import ReadMemory
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepare import final_references
 from arraystore._format.box import Box
@@ -96,10 +97,17 @@ class UnsentReader(ChunkReader):
         return None if found is None else found[0].read(found[1], start, stop)
 
     def _native_sync(
-        self, manifest: Manifest, source: int, offset: int, length: int, start: int, stop: int
+        self,
+        manifest: Manifest,
+        source: int,
+        offset: int,
+        length: int,
+        start: int,
+        stop: int,
+        memory: ReadMemory | None = None,
     ) -> BytesLike:
         data = self._waiting(manifest.pack_keys[source], offset + start, offset + stop)
-        return super()._native_sync(manifest, source, offset, length, start, stop) if data is None else data
+        return super()._native_sync(manifest, source, offset, length, start, stop, memory) if data is None else data
 
     async def _native(
         self, manifest: Manifest, source: int, offset: int, length: int, start: int, stop: int

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from arraystore._changes.change_set import ArrayChanges, ChangeSet, file_key, file_node
 from arraystore._changes.read_tracking import moved_below, note_document, note_missing, places_beneath, speaks_of
 from arraystore._chunks.chunk_table import DELETED_CHUNK, ChunkReference
+from arraystore._chunks.read_memory import ReadMemory
 from arraystore._chunks.reader import ChunkReader, ReferencePosition, Window, reference_at, sole_reference, whole_chunk
 from arraystore._format.ids import NodeId
 from arraystore._format.layer import Layer
@@ -255,44 +256,48 @@ class Hierarchy:
         return self._document_part(key, window) if target is None else self.get_chunk_sync(*target, window)
 
     def get_chunk_sync(
-        self, handle: ArrayHandle, coords: tuple[int, ...], window: Window = whole_chunk, *, virtual: bool = True
+        self,
+        handle: ArrayHandle,
+        coords: tuple[int, ...],
+        window: Window = whole_chunk,
+        *,
+        virtual: bool = True,
+        memory: ReadMemory | None = None,
     ) -> BytesLike | None:
         """Return a chunk, or the window of it; None if there is none.
 
-        Without `virtual`, `VirtualChunkError` is raised for a virtual one.
+        Without `virtual`, `VirtualChunkError` is raised for a virtual one.  It may be in `memory`, until the next one.
         """
         if not handle.inside(coords):
             self._note_outside(handle)
             return None
-        if handle.changes is not None:
-            entry = self._changed(handle, coords)
-            if entry is not None:
-                if entry.source == DELETED:
-                    return None
-                part = self._entry_at_hand(entry, window)
-                if part is not None:
-                    return part
-                return self._read_sync(handle, coords, self._entry_place(entry), window, virtual=virtual)
-        if self.reads is not None:
-            self._note_chunk(self.reads, handle, coords)
-        place = self._place(handle, coords)
-        if isinstance(place, Layer):
-            place = self.reader.find_sync(handle.layers_of(coords), coords)
-        return None if place is None else self._read_sync(handle, coords, place, window, virtual=virtual)
-
-    def _read_file(self, file: Node) -> BytesLike | None:
-        return self.get_chunk_sync(self.handle(file), ())
-
-    def _read_sync(
-        self, handle: ArrayHandle, coords: tuple[int, ...], place: ReferencePosition, window: Window, *, virtual: bool
-    ) -> BytesLike:
+        entry = None if handle.changes is None else self._changed(handle, coords)
+        if entry is not None:
+            if entry.source == DELETED:
+                return None
+            part = self._entry_at_hand(entry, window)
+            if part is not None:
+                return part
+            place: ReferencePosition | Layer | None = self._entry_place(entry)
+        else:
+            if self.reads is not None:
+                self._note_chunk(self.reads, handle, coords)
+            place = self._place(handle, coords)
+            if isinstance(place, Layer):
+                place = self.reader.find_sync(handle.layers_of(coords), coords)
+            if place is None:
+                return None
+        assert not isinstance(place, Layer)
         if not virtual and self.reader.is_virtual(place):
             raise VirtualChunkError
         try:
-            return self.reader.read_sync(place, window)
+            return self.reader.read_sync(place, window, memory)
         except (ChunkDamagedError, SourceChangedError) as error:
             refused = [error.of_chunk(handle.node.path, coords)]
         raise refused.pop()  # outside of the handler, whose error's frames reference the chunk, and without a cycle
+
+    def _read_file(self, file: Node) -> BytesLike | None:
+        return self.get_chunk_sync(self.handle(file), ())
 
     def _place(self, handle: ArrayHandle, coords: tuple[int, ...]) -> ReferencePosition | Layer | None:
         """Look up a committed chunk without a request; a layer if its manifest has to be loaded first."""

@@ -25,8 +25,9 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from arraystore import ChunkDamagedError, ReadOnlyError, Repository, RepositoryConfig, Session, in_memory_storage
+from arraystore._chunks import read_memory
 from arraystore._runtime import run
-from arraystore._session.pipeline import byte_codecs, large_chunks, pipeline, read_memory, single_chunks, writing
+from arraystore._session.pipeline import byte_codecs, large_chunks, pipeline, single_chunks, writing
 from arraystore._session.pipeline.pipeline import ArrayStoreCodecPipeline
 from arraystore.storage import local_filesystem_storage
 from arraystore.storage.protocol import Storage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def steps(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         if request.param != "as usual":
-            patch.setattr(access, "are_few", lambda *_: request.param == "one by one")
+            patch.setattr(access, "are_few", lambda *_, writing: request.param == "one by one")
             patch.setattr(access, "are_copied_singly", lambda *_: request.param in ("in blocks", "in place, singly"))
         if request.param.startswith("in place"):
             patch.setattr(large_chunks, "_LARGE", 1)
@@ -320,7 +321,47 @@ def test_few_chunks_are_read_one_by_one_where_requests_cost_nothing(
     region = access.open_region(session, "a", selection)
     assert region.selected is not None
     assert region.codec is not None
-    assert few_chunks.are_few(region.hierarchy, region.selected, region.codec) is expected
+    assert few_chunks.are_few(region.hierarchy, region.selected, region.codec, writing=False) is expected
+
+
+@pytest.mark.parametrize(
+    ("selection", "writing", "expected"),
+    [
+        ((slice(10, 600), slice(500, 600)), False, True),  # a crop: parts of four chunks of 1 MiB
+        ((slice(10, 600), slice(500, 600)), True, False),
+        ((slice(0, 1024), slice(0, 512)), False, False),  # two whole ones, which two threads read
+    ],
+)
+def test_parts_of_a_few_large_chunks_are_read_one_by_one_and_whole_ones_by_several_threads(
+    selection: Any, writing: bool, expected: bool
+) -> None:
+    session = Repository.create(in_memory_storage()).writable_session("main")
+    zarr.create_array(session.store, name="a", shape=(1024, 1024), chunks=(512, 512), dtype="f4", compressors=None)
+    region = access.open_region(session, "a", selection)
+    assert region.selected is not None
+    assert region.codec is not None
+    assert few_chunks.are_few(region.hierarchy, region.selected, region.codec, writing=writing) is expected
+
+
+@pytest.mark.parametrize("compressors", COMPRESSORS.values(), ids=COMPRESSORS)
+def test_regions_keep_their_values_while_their_threads_read_other_chunks_into_the_same_memory(
+    tmp_path: Path, compressors: Any
+) -> None:
+    repo = Repository.create(local_filesystem_storage(tmp_path))
+    writing = repo.writable_session("main")
+    numbers = np.arange(512 * 512, dtype="f4").reshape(512, 512)
+    shape = {"shape": numbers.shape, "chunks": (128, 128), "dtype": "f4"}  # chunks of 64 KiB
+    zarr.create_array(writing.store, name="a", compressors=compressors, **shape)[...] = numbers
+    writing.commit("numbers")
+    reading = repo.readonly_session("main")
+    array = zarr.open_array(reading.store, path="a", mode="r")
+    places = [(slice(low, low + 100), slice(high, high + 100)) for low in range(0, 400, 50) for high in (0, 60, 128)]
+    with ThreadPoolExecutor(4) as threads:
+        regions = list(threads.map(lambda place: reading.read("a", place), places))
+        through_zarr = list(threads.map(array.__getitem__, places))
+    for place, region, same in zip(places, regions, through_zarr, strict=True):
+        np.testing.assert_array_equal(region, numbers[place])
+        np.testing.assert_array_equal(same, numbers[place])
 
 
 def test_a_region_is_seen_through_zarr_and_after_the_array_has_grown(arrays: Session) -> None:

@@ -18,6 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from arraystore._chunks.read_memory import ReadMemory, kept
 from arraystore._chunks.reader import ChunkReader
 from arraystore._format.pack import all_sound
 from arraystore._format.types import Bytes, Int64s
@@ -26,7 +27,6 @@ from arraystore._runtime.concurrency import bounded
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import Hierarchy
 from arraystore._session.pipeline.lookup import Located, Place
-from arraystore._session.pipeline.read_memory import KeptMemory, ReadMemory
 from arraystore._session.pipeline.threads import share, thread_count
 from arraystore.storage.protocol import BytesLike
 
@@ -92,10 +92,6 @@ def _threads_for(spans: list[_Span]) -> int:
     return min(thread_count(), 1 + sum(span.stop - span.start for span in spans) // _BYTES_OF_A_THREAD)
 
 
-_kept = KeptMemory()
-"""Memory that a thread reads spans into."""
-
-
 class _LocalReader:
     """Reads spans one after the other into the same memory."""
 
@@ -111,7 +107,7 @@ class _LocalReader:
             self.use(_block(span, self.located, data))
             return
         reader, size = self.hierarchy.reader, span.stop - span.start
-        memory = _kept.at(size, span.start, self.large)
+        memory = kept.at(size, span.start, self.large)
         data = reader.storage.get_range_into(span.place.key, span.start, memory.data)
         self.use(_verified(reader, span, self.located, data))
 

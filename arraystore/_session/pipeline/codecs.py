@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
+from arraystore._chunks.read_memory import KeptMemory, ReadMemory
 from arraystore._format.types import Array, Bytes, Int64s
 from arraystore._runtime.values import dataclass
 from arraystore._session.pipeline.blocks import Block
 from arraystore._session.pipeline.byte_codecs import ByteCodec, UndecodableError, zstd_options
-from arraystore._session.pipeline.read_memory import KeptMemory, ReadMemory
 from arraystore._session.pipeline.threads import share
 from arraystore.storage.protocol import BytesLike
 

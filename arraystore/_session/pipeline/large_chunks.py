@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from arraystore._chunks.read_memory import ReadMemory, is_filled_slowly
 from arraystore._format.pack import CHECKSUM_BYTES, all_sound, are_sound_pieces
 from arraystore._format.types import Array, Bytes
 from arraystore._session.hierarchy import Hierarchy
@@ -22,7 +23,6 @@ from arraystore._session.pipeline.blocks import UnsoundBlockError
 from arraystore._session.pipeline.codecs import ChunkCodec
 from arraystore._session.pipeline.lookup import MISSING, Located, Place
 from arraystore._session.pipeline.projection import Projection
-from arraystore._session.pipeline.read_memory import ReadMemory, is_filled_slowly
 from arraystore._session.pipeline.threads import share, thread_count
 from arraystore.storage.protocol import BytesLike, Storage
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from arraystore._chunks.read_memory import kept
 from arraystore._format.types import Array, Bools
 from arraystore._runtime.values import dataclass
 from arraystore._session.hierarchy import ArrayHandle, Hierarchy, VirtualChunkError
@@ -87,12 +88,12 @@ def write_single_chunks(
 def chunk_items(
     hierarchy: Hierarchy, handle: ArrayHandle, codec: ChunkCodec, coords: tuple[int, ...], *, virtual: bool = False
 ) -> Array | None:
-    """Return the items of a chunk, None if there is none.
+    """Return the items of a chunk, until this thread reads the next one; None if there is none.
 
     Raises `UndecodableError`, without `virtual` also for a chunk in another storage, and the errors of the storage.
     """
     try:
-        data = hierarchy.get_chunk_sync(handle, coords, virtual=virtual)
+        data = hierarchy.get_chunk_sync(handle, coords, virtual=virtual, memory=kept.memory)
     except VirtualChunkError:
         raise UndecodableError from None  # the general path reads several at once
     return None if data is None else codec.decode_one(data)

@@ -130,7 +130,7 @@ class Region:
             read_ahead(self.hierarchy, self.handle, self.selected, self.codec)
         out, fill = self.selected.with_all_axes(target), self.layout.fill
         try:
-            if isinstance(self.codec, ChunkCodec) and are_few(self.hierarchy, self.selected, self.codec):
+            if isinstance(self.codec, ChunkCodec) and are_few(self.hierarchy, self.selected, self.codec, writing=False):
                 pieces = pieces_of(self.selected, self.codec.shape, self.layout.shape)
                 return self.accepts(read_few(self.hierarchy, self.handle, self.codec, pieces, out, fill))
             if isinstance(self.codec, ChunkCodec) and are_copied_singly(self.selected, self.codec):
@@ -185,7 +185,7 @@ class Region:
             if (
                 isinstance(self.codec, ChunkCodec)
                 and not measured
-                and are_few(self.hierarchy, self.selected, self.codec)
+                and are_few(self.hierarchy, self.selected, self.codec, writing=True)
             ):
                 pieces = pieces_of(self.selected, self.codec.shape, self.layout.shape)
                 write_few(self.hierarchy, self.handle, self.codec, pieces, items, fill)

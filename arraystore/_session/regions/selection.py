@@ -32,6 +32,11 @@ class Selected:
         """Return a view of an array of this shape with the axes that integers select, too."""
         return array[tuple([np.newaxis if isinstance(part, int) else _WHOLE for part in self.parts])]
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Items that are selected along each axis."""
+        return tuple([1 if isinstance(part, int) else len(_range(part)) for part in self.parts])
+
     def chunk_ranges(self, chunk_shape: tuple[int, ...]) -> tuple[range, ...]:
         """Return the chunks from the first to the last one along each axis; there must be some."""
         return tuple([_chunks(part, side) for part, side in zip(self.parts, chunk_shape, strict=True)])

@@ -28,6 +28,9 @@ _KEPT = 2 << 20
 _AHEAD = 64
 """Bytes ahead of the source, modulo the size of a page, where this memory begins."""
 
+_LEAST = 1 << 15
+"""Bytes of a range that is read faster into memory that is there than into new memory."""
+
 
 class ReadMemory:
     """Memory for ranges of files, which the next range overwrites."""
@@ -40,6 +43,11 @@ class ReadMemory:
     def nbytes(self) -> int:
         """Bytes that it holds on to."""
         return len(self._memory)
+
+    @staticmethod
+    def pays_for(size: int) -> bool:
+        """Tell whether a range is read faster into memory that is there, and that a thread may keep."""
+        return _LEAST <= size <= _KEPT
 
     def at(self, size: int, offset: int) -> Bytes:
         """Return memory of so many bytes for the range of a file that begins at an offset."""
@@ -54,11 +62,15 @@ class KeptMemory(threading.local):
     """Memory that a thread keeps for the next selection, which may be a chunk: pages of a new one must be cleared."""
 
     def __init__(self) -> None:
-        self._kept = ReadMemory()
+        self.memory = ReadMemory()
 
     def at(self, size: int, offset: int, large: ReadMemory) -> Bytes:
         """Return memory as `ReadMemory` does, from `large` where that is too much to be kept."""
-        return (self._kept if size <= _KEPT else large).at(size, offset)
+        return (self.memory if size <= _KEPT else large).at(size, offset)
+
+
+kept = KeptMemory()
+"""Memory that threads read ranges into which they are done with before they read the next."""
 
 
 def is_filled_slowly(target: Bytes, offset: int) -> bool:
