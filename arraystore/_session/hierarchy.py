@@ -271,6 +271,7 @@ class Hierarchy:
         if not handle.inside(coords):
             self._note_outside(handle)
             return None
+        place: ReferencePosition | Layer | None
         entry = None if handle.changes is None else self._changed(handle, coords)
         if entry is not None:
             if entry.source == DELETED:
@@ -278,16 +279,15 @@ class Hierarchy:
             part = self._entry_at_hand(entry, window)
             if part is not None:
                 return part
-            place: ReferencePosition | Layer | None = self._entry_place(entry)
+            place = self._entry_place(entry)
         else:
             if self.reads is not None:
                 self._note_chunk(self.reads, handle, coords)
             place = self._place(handle, coords)
             if isinstance(place, Layer):
                 place = self.reader.find_sync(handle.layers_of(coords), coords)
-            if place is None:
-                return None
-        assert not isinstance(place, Layer)
+        if place is None:
+            return None
         if not virtual and self.reader.is_virtual(place):
             raise VirtualChunkError
         try:

@@ -19,6 +19,7 @@ from arraystore._format.record import Body, Rewrite
 from arraystore._format.snapshot import checkpoint_key, encode_checkpoint
 from arraystore._log.branch_entries import append_entry
 from arraystore._log.loading import Tip, load_tip
+from arraystore._runtime import run
 from arraystore.storage import Storage
 from arraystore.storage.protocol import BytesLike, ObjectInfo
 from arraystore.storage.wrapper import WrapperStorage
@@ -314,6 +315,10 @@ class Meanwhile(WrapperStorage):
     async def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[BytesLike]:
         await self._perhaps("get_ranges", key)
         return await super().get_ranges(key, ranges)
+
+    def get_range_sync(self, key: str, start: int, stop: int) -> BytesLike:
+        run(self._perhaps("get_ranges", key))
+        return super().get_range_sync(key, start, stop)
 
     async def list(self, prefix: str, start_after: str = "") -> AsyncIterator[list[ObjectInfo]]:
         await self._perhaps("list", prefix)

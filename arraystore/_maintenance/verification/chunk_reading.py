@@ -6,8 +6,9 @@ Inlined chunks are covered by the checksum of the manifest or record that holds 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +25,11 @@ from arraystore._format.types import Int64s
 from arraystore._maintenance.verification.decoding import Decoder, open_decoder
 from arraystore._maintenance.verification.findings import Collector
 from arraystore._maintenance.verification.layers import Loaded
+from arraystore._maintenance.verification.packs_at_hand import are_sound_chunks
 from arraystore._maintenance.verification.virtual import SourceReader
 from arraystore._runtime.concurrency import for_each
 from arraystore.errors import ChunkDamagedError, NotFoundError, StorageError
-from arraystore.storage.protocol import BytesLike
+from arraystore.storage.protocol import BytesLike, Storage
 
 _BATCH_BYTES = 16 << 20
 _BATCH_CHUNKS = 256
@@ -45,6 +47,16 @@ class _Part:
     loaded: Loaded
     source: int
     at: Int64s
+
+    @property
+    def is_packed(self) -> bool:
+        """Tell whether the object is a pack, which has a checksum behind each chunk."""
+        return self.source < self.loaded.manifest.pack_count
+
+    @property
+    def framed_lengths(self) -> Int64s:
+        """Bytes of each chunk of a pack, with its checksum."""
+        return self.loaded.manifest.length[self.at].astype(np.int64) + CHECKSUM_BYTES
 
 
 @dataclass(eq=False)
@@ -72,7 +84,7 @@ class ChunkVerifier:
         async def check(part: _Part) -> None:
             await self._check(part, decoder)
 
-        await for_each(_parts(loaded, at), check, _BATCHES_AT_ONCE)
+        await for_each(await self._checked_at_hand(_parts(loaded, at)), check, _BATCHES_AT_ONCE)
 
     async def finish(self) -> None:
         """Do nothing: all chunks are checked when `check` returns."""
@@ -83,10 +95,30 @@ class ChunkVerifier:
             return
         self._counts["chunks_read"] += len(data)
         self._counts["bytes_read"] += sum(map(len, data))
-        if part.source < part.loaded.manifest.pack_count:
+        if part.is_packed:
             self._compare(part, data)
         elif decoder is not None and part.source < part.loaded.manifest.inline_source:
             await self._decode(part, data, decoder)
+
+    async def _checked_at_hand(self, parts: Sequence[_Part]) -> list[_Part]:
+        """Check chunks in packs that are at hand, and return the parts that are left for the general path.
+
+        These include the unsound ones, which are read again there to say what is wrong.
+        """
+        storage = self._reader.storage.origin
+        if not storage.cheap_probes:
+            return list(parts)
+        left = [part for part in parts if not part.is_packed]
+
+        async def check(batch: list[_Part]) -> None:
+            sound = await asyncio.to_thread(lambda: [_is_sound(storage, part) for part in batch])
+            left.extend(part for part, fine in zip(batch, sound, strict=True) if not fine)
+            for framed in (part.framed_lengths for part, fine in zip(batch, sound, strict=True) if fine):
+                self._counts["chunks_read"] += len(framed)
+                self._counts["bytes_read"] += int(framed.sum())
+
+        await for_each(_batches([part for part in parts if part.is_packed]), check, _BATCHES_AT_ONCE)
+        return left
 
     async def _decoder(self, loaded: Loaded, at: Int64s) -> Decoder | None:
         """Return the decoder of virtual chunks; None where there are none, or where it cannot be opened."""
@@ -154,6 +186,32 @@ class ChunkVerifier:
         if part.source < manifest.inline_source:
             return manifest.locations.url(part.source - manifest.pack_count)
         return part.loaded.item.layer.key
+
+
+def _is_sound(storage: Storage, part: _Part) -> bool:
+    """Tell whether chunks of a pack can be read and match their checksums."""
+    manifest = part.loaded.manifest
+    key, seed = manifest.pack_keys[part.source], manifest.pack_seeds[part.source]
+    try:
+        return are_sound_chunks(
+            storage, key, seed, manifest.offset[part.at].tolist(), manifest.length[part.at].tolist()
+        )
+    except (StorageError, NotFoundError):
+        return False
+
+
+def _batches(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
+    """Yield parts in batches that are worth handing over to a thread: chunks may be objects of their own."""
+    batch: list[_Part] = []
+    size = 0
+    for part in parts:
+        batch.append(part)
+        size += int(part.framed_lengths.sum())
+        if size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _parts(loaded: Loaded, at: Int64s) -> list[_Part]:
