@@ -41,7 +41,7 @@ def coarsen(
     overwrite: bool = False,
     memory: int = DEFAULT_MEMORY,
     engine: EngineOption = "threads",
-    progress: Progress | bool | None = None,
+    progress: Progress | bool = False,
 ) -> TransformReport:
     """Coarsen an array into a new one by windows of cells; nothing is committed.
 

@@ -92,7 +92,7 @@ def build_pyramid(
     overwrite: bool = False,
     memory: int = DEFAULT_MEMORY,
     engine: EngineOption = "threads",
-    progress: Progress | bool | None = None,
+    progress: Progress | bool = False,
 ) -> PyramidReport:
     """Build coarser levels of an array, each from the one before: all or none of them; nothing is committed.
 

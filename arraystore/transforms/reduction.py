@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,7 +56,7 @@ def reduce_array(
     overwrite: bool = False,
     memory: int = DEFAULT_MEMORY,
     engine: EngineOption = "threads",
-    progress: Progress | bool | None = None,
+    progress: Progress | bool = False,
 ) -> TransformReport:
     """Reduce an array along dimensions into a new array; nothing is committed.
 
@@ -132,7 +132,7 @@ def histogram(
     overwrite: bool = False,
     memory: int = DEFAULT_MEMORY,
     engine: EngineOption = "threads",
-    progress: Progress | bool | None = None,
+    progress: Progress | bool = False,
 ) -> TransformReport:
     """Count the values of an array between edges, along dimensions, into a new array; nothing is committed.
 
@@ -180,7 +180,7 @@ def quantile(
     overwrite: bool = False,
     memory: int = DEFAULT_MEMORY,
     engine: EngineOption = "threads",
-    progress: Progress | bool | None = None,
+    progress: Progress | bool = False,
 ) -> TransformReport:
     """Compute quantiles of an array along dimensions into a new array; nothing is committed.
 
@@ -255,7 +255,15 @@ def open_for_writing(session: Session, path: str) -> Any:
     return zarr.open_array(session.store, path=path.strip("/"), mode="r+")
 
 
-def open_source(session: Session, source: str) -> tuple[ArrayShape, dict[str, Any], NumberDecoder]:
+class NumberSource(NamedTuple):
+    """An array of numbers that is reduced."""
+
+    array: ArrayShape
+    attributes: dict[str, Any]
+    decoder: NumberDecoder
+
+
+def open_source(session: Session, source: str) -> NumberSource:
     """Return the shape of an array of numbers, its attributes, and its decoder; raise `InvalidInputError`."""
     check_writable_session(session)
     opened = open_array(session, source)
@@ -265,7 +273,7 @@ def open_source(session: Session, source: str) -> tuple[ArrayShape, dict[str, An
     decoder = number_decoder(array.path, array.dtype, attributes, mask)
     if mask is not None and not np.isnan(mask):  # the result is of Zarr v3, where an attribute says so
         attributes["_FillValue"] = text_of_number(float(mask)) if array.dtype.kind == "f" else int(mask)
-    return array, attributes, decoder
+    return NumberSource(array, attributes, decoder)
 
 
 def _missing(decoder: NumberDecoder) -> Any:

@@ -45,7 +45,7 @@ def transform_chunks(
     engine: EngineOption = "threads",
     tasks: int | None = None,
     description: str | None = None,
-    progress: Progress | bool | None = None,
+    progress: Progress | bool = False,
 ) -> TransformReport:
     """Compute an array from others, box by box; nothing is committed.
 

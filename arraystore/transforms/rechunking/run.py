@@ -126,7 +126,7 @@ def rechunk(
     engine: EngineOption = "threads",
     batch_bytes: int | None = None,
     restart: bool = False,
-    progress: Progress | bool | None = None,
+    progress: Progress | bool = False,
 ) -> RechunkReport:
     """Copy an array of a branch into other chunks, in bounded memory and one commit.
 
