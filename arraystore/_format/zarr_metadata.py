@@ -129,37 +129,6 @@ def node_type(name: str, document: bytes) -> str | None:
     return "array" if value.get("node_type") == "array" and _parsed_v3(value) else None
 
 
-def check_foreign(key: str, name: str, document: bytes) -> None:
-    """Check that a document, which defines no node known here, is that of an array of a chunk grid or of chunk keys
-    that others may know; raises `InvalidInputError` for any other, which would keep Zarr from listing the group.
-    """
-    value = _load(document) or {}
-    grid, encoding = (value.get(member) for member in ("chunk_grid", "chunk_key_encoding"))
-    known = _name(grid) in ("regular", "rectilinear"), _name(encoding) in ("default", "v2")
-    is_array = name == "zarr.json" and value.get("zarr_format") == 3 and value.get("node_type") == "array"
-    if not is_array or _sizes(value.get("shape")) is None or all(known) or not (_name(grid) and _name(encoding)):
-        raise InvalidInputError(
-            f"{key!r} must be the metadata of a Zarr {'array or group' if name == 'zarr.json' else name[2:]}, else "
-            "Zarr cannot list the group that it is in: write the document as Zarr does, or keep other bytes under "
-            "another name"
-        )
-
-
-def check_attributes(key: str, document: bytes) -> None:
-    """Check that a document of attributes is a JSON object; raises `InvalidInputError`."""
-    if _load(document) is None:
-        raise InvalidInputError(
-            f"{key!r} must be a JSON object, else Zarr cannot open the node that has these attributes: write one, or "
-            "keep other bytes under another name"
-        )
-
-
-def _name(extension: Any) -> str | None:
-    """Return the name of an extension of Zarr v3, which is written alone or with a configuration."""
-    name = extension.get("name") if isinstance(extension, dict) else extension
-    return name if isinstance(name, str) else None
-
-
 def array_info(documents: dict[str, bytes]) -> ArrayInfo:
     """Parse the documents of an array; raises `InvalidInputError` if they do not define one."""
     infos: list[ArrayInfo] = []

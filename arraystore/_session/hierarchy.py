@@ -26,15 +26,7 @@ from arraystore._format.node import Node, NodeKind, ancestors
 from arraystore._format.references import DELETED, INLINE, VIRTUAL
 from arraystore._format.reserved_keys import HIDDEN, visible
 from arraystore._format.zarr_changes import keeps_chunks, without_consolidated
-from arraystore._format.zarr_metadata import (
-    DOCUMENT_NAMES,
-    ArrayInfo,
-    array_info,
-    check_attributes,
-    check_foreign,
-    known_index,
-    node_type,
-)
+from arraystore._format.zarr_metadata import DOCUMENT_NAMES, ArrayInfo, array_info, known_index, node_type
 from arraystore._log.state import SnapshotState
 from arraystore._runtime import lazy_module
 from arraystore._runtime.values import dataclass
@@ -485,17 +477,15 @@ class Hierarchy:
                             f"{key!r}: the bytes must be metadata that this release can read, else they would make "
                             f"{node.kind.name.lower()} {path!r} unreadable; delete it first"
                         )
-                    check_foreign(key, name, document)
                     return False
                 kind = NodeKind.ARRAY if made == "array" else NodeKind.GROUP
                 self._make_node(changes, path, name, kind, document, node)
                 array = changes.node(path)
                 if kind == NodeKind.ARRAY and array is not None and self._files and changes.has_files_below(path):
                     early_chunks.adopt_early_chunks(changes, node, array, self._read_file, self.set_sync)
+            elif node is None:
+                return False  # kept as a file until its node exists
             else:
-                check_attributes(key, document)
-                if node is None:
-                    return False  # kept as a file until its node exists
                 changes.put_node(replace(node, documents={**node.documents, name: document}))
             self._drop_file(changes, key)
             self.forget()

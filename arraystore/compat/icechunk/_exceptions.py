@@ -217,12 +217,6 @@ _PHRASES = (
     _Phrase(VirtualReferenceError, "in none of the containers", ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK),
     _Phrase(VirtualReferenceError, "but not authorised", ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER),
     _Phrase(StorageError, "out of range, the object has .*the reference", ErrorKind.INVALID_OBJECT_SIZE),
-    _Phrase(
-        InvalidInputError,
-        "must be the metadata of a Zarr|must be metadata that this release can read",
-        ErrorKind.BAD_METADATA,
-        "bad metadata",
-    ),
     _Phrase(InvalidInputError, "outside of the grid", ErrorKind.INVALID_CHUNK_INDEX),
     _Phrase(
         InvalidInputError,

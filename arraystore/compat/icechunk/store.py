@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import json
 import sys
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
@@ -19,6 +20,7 @@ from arraystore._session.virtual_references import VirtualChunkSpec
 from arraystore.compat.icechunk import _chunks as chunks
 from arraystore.compat.icechunk._containers import check_container, expand, has_container
 from arraystore.compat.icechunk._display import html_of, lines_of
+from arraystore.compat.icechunk._exceptions import ErrorKind
 from arraystore.compat.icechunk._forward import refining
 from arraystore.compat.icechunk._opening import Opened
 from arraystore.compat.icechunk._raw_store import RawStore
@@ -104,6 +106,8 @@ class IcechunkStore(ArrayStore):
             )
         with refining():
             self._check_writable()
+            if key.rsplit("/", 1)[-1] == "zarr.json":
+                _check_document(key, value.to_bytes())
             await super().set(key, value)
 
     async def getsize(self, key: str) -> int:
@@ -283,6 +287,16 @@ def _register() -> None:
     """Let writers of VirtualiZarr take stores of this layer: they ask whether a store is one of Icechunk's class."""
     if "virtualizarr" in sys.modules and _upstream_store() is not None:
         _upstream_store().register(IcechunkStore)
+
+
+def _check_document(key: str, document: bytes) -> None:
+    """Check that a document is one of a node: any other would be a file, which zarr then cannot decode."""
+    try:
+        found = json.loads(document)
+    except ValueError as error:
+        raise InvalidInputError(f"bad metadata: {key!r} is not JSON: {error}", ErrorKind.BAD_METADATA) from None
+    if not isinstance(found, dict) or "node_type" not in found:
+        raise InvalidInputError(f"bad metadata: {key!r} has no 'node_type'", ErrorKind.BAD_METADATA)
 
 
 def _parsed(url: str) -> str:
