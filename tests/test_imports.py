@@ -162,6 +162,7 @@ def test_each_lazy_module_is_shown_to_type_checkers_and_to_the_floors() -> None:
     assert {wanted for _, lazy, _ in pairs for _, wanted in lazy} <= set(modules)
 
 
+@pytest.mark.thorough
 def test_lazy_modules_are_made_only_where_they_are_shown() -> None:
     calls = {
         name: sum(isinstance(node, ast.Name) and node.id == "lazy_module" for node in ast.walk(tree))

@@ -113,6 +113,7 @@ def test_threads_share_records_too() -> None:
     assert [number(latest(inner), row) for row in range(16)] == list(range(16))
 
 
+@pytest.mark.thorough
 def test_many_rounds_of_commits_by_many_tasks_are_all_there_once_and_in_each_tasks_order() -> None:
     inner = in_memory_storage()
     create_repository(inner)

@@ -57,12 +57,14 @@ def test_appends_and_disjoint_chunks_of_many_processes_are_all_there_exactly_onc
     assert (cells >= 0).sum() == WRITERS * TURNS
 
 
+@pytest.mark.thorough
 def test_processes_that_change_the_same_chunk_and_try_again_count_every_change(storage: Storage) -> None:
     _acknowledged(call_in_processes("forkserver", count_up, [(storage, TURNS) for _ in range(WRITERS)]), TURNS)
     assert int(values(latest(storage), "cells")[0]) == WRITERS * TURNS
     assert len(list(Repository.open(storage).ancestry(branch="main"))) == 2 + WRITERS * TURNS
 
 
+@pytest.mark.thorough
 def test_threads_of_several_processes_share_records_and_lose_nothing(storage: Storage) -> None:
     results = call_in_processes("forkserver", transfer_rows, [(storage, who, 4, 6) for who in range(4)])
     acknowledged = _acknowledged(results, 24)

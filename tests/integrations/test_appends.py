@@ -126,6 +126,7 @@ def test_a_session_may_append_more_than_once(repo: Repository) -> None:
     xr.testing.assert_identical(reread(repo), days(20, 10, 12))
 
 
+@pytest.mark.thorough
 def test_processes_append_too(local_repo: Repository) -> None:
     repo = filled(local_repo)
     first, second = repo.writable_session("main"), repo.writable_session("main")

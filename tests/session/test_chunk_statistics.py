@@ -276,6 +276,7 @@ class Play:
 
 @settings(max_examples=settings().max_examples * 2)
 @given(st.booleans(), STEPS)
+@pytest.mark.thorough
 def test_no_history_of_writes_and_maintenance_leaves_a_stale_row(raw: bool, steps: list[tuple[str, int]]) -> None:
     play = Play(raw)
     for kind, seed in steps:

@@ -168,6 +168,7 @@ def test_every_dask_block_writes_through_a_fork_of_its_own(local_repo: Repositor
     np.testing.assert_array_equal(zarr.open_array(session.store, path="a", mode="r")[:], values)
 
 
+@pytest.mark.thorough
 def test_dask_processes_read_a_store_that_is_pickled_to_them(local_repo: Repository) -> None:
     session = local_repo.writable_session("main")
     values = np.arange(400).reshape(20, 20)

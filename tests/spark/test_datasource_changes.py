@@ -43,6 +43,7 @@ def chunks(frame: DataFrame) -> list[tuple[str, str, tuple[int, ...]]]:
 
 
 @pytest.mark.end_to_end
+@pytest.mark.thorough
 def test_changes_are_those_of_read_changes(spark: SparkSession, path: str, repo: Repository):
     first = write(repo, "a", 0)
     second = write(repo, "b", 1)

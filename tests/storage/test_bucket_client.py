@@ -91,6 +91,7 @@ def test_credentials_from_what_cannot_be_hashed_get_a_client_of_their_own() -> N
     assert client_of(first) is not client_of(second)
 
 
+@pytest.mark.thorough
 def test_a_client_goes_with_the_last_storage_that_uses_it() -> None:
     first, second = storage(bucket="gone"), storage(bucket="gone")
     client = weakref.ref(client_of(first))

@@ -218,6 +218,7 @@ class WaitingStorage(WrapperStorage):
         return await super().get(key)
 
 
+@pytest.mark.thorough
 def test_what_nobody_waits_for_any_more_is_given_up(world: World) -> None:
     storage = WaitingStorage(world.storage)
     with serving(storage) as url:
