@@ -174,6 +174,10 @@ class MissingArrayError(NodeNotFoundError, InvalidInputError):
     """A path at which there is no array."""
 
 
+class UnknownSnapshotError(SnapshotNotFoundError, InvalidInputError):
+    """An id that is one of Icechunk's, and that no snapshot of arraystore can have."""
+
+
 class RepositoryExistsError(InvalidInputError, AlreadyExistsError):
     """There is a repository already: the place is not clean."""
 
@@ -241,6 +245,13 @@ _PHRASES = (
         instead=RefusedByStateError,
     ),
     _Phrase(InvalidInputError, "is not empty: it has", ErrorKind.PARENT_DIRECTORY_NOT_CLEAN),
+    _Phrase(
+        InvalidInputError,
+        r"is not a valid id: it must be < 2\*\*96",
+        ErrorKind.SNAPSHOT_NOT_FOUND,
+        "snapshot id not found",
+        UnknownSnapshotError,
+    ),
     _Phrase(InvalidInputError, "is not a valid( snapshot)? id", ErrorKind.INVALID_SNAPSHOT_ID),
     _Phrase(
         InvalidInputError,

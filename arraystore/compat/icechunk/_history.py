@@ -199,11 +199,10 @@ class HistoryMethods(RepositoryBase):
         """Asynchronous twin of `ancestry_graph`."""
         with refining():
             known = await self._known_id(snapshot_id)
-            return AncestryGraph.of(
-                await self._core.ancestry_graph_async(
-                    branch=branch, tag=tag, snapshot_id=known, plain=plain, limit=limit
-                )
+            drawn = await self._core.ancestry_graph_async(
+                branch=branch, tag=tag, snapshot_id=known, plain=plain, limit=limit
             )
+            return AncestryGraph.of(drawn, {await self._first_id(): FIRST_SNAPSHOT})
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
         """Return what the history says of a snapshot."""
