@@ -44,6 +44,15 @@ def _html_row(name: str, value: Any) -> str:
     return f"<tr><td colspan=2><details><summary>{escape(name)}</summary>{render()}</details></td></tr>"
 
 
+class Numbered(enum.IntEnum):
+    """Members that are numbers, and are printed by class and name."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    __str__ = __repr__
+
+
 class Shown:
     """A value that is shown by its names and values, or those of `_rows`, under the title of its class."""
 
@@ -66,6 +75,12 @@ class Record(Shown):
 
     _defaults: ClassVar[Mapping[str, Any]] = {}
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]  # subclasses are dataclasses
+        if name not in names and not hasattr(type(self), name):
+            raise AttributeError(f"{self._title} has no attribute {name!r}; it has {', '.join(names)}")
+        super().__setattr__(name, value)
+
     def _rows(self) -> Mapping[str, Any]:
         rows: dict[str, Any] = {}
         for field in fields(self):  # type: ignore[arg-type]  # subclasses are dataclasses
@@ -80,16 +95,16 @@ class Record(Shown):
 
     def __repr__(self) -> str:
         values = ", ".join(
-            f"{field.name.lstrip('_')}={_source(getattr(self, field.name))}"
+            f"{field.name.lstrip('_')}={source(getattr(self, field.name))}"
             for field in fields(self)  # type: ignore[arg-type]
         )
         return f"{self._title}({values})"
 
 
-def _source(value: Any) -> str:
+def source(value: Any) -> str:
     """Return the source of a value: strings in double quotes, as Icechunk has them."""
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_source(k)}: {_source(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{source(k)}: {source(v)}" for k, v in value.items()) + "}"
     return repr(value)

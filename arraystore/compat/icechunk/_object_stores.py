@@ -6,11 +6,10 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import Enum
 from typing import Any, ClassVar
 
 from arraystore import storage as core
-from arraystore.compat.icechunk._display import Record
+from arraystore.compat.icechunk._display import Numbered, Record
 from arraystore.compat.icechunk._exceptions import ErrorKind, InvalidInputError
 from arraystore.compat.icechunk.credentials import (
     AzureCredentials,
@@ -25,7 +24,7 @@ from arraystore.compat.icechunk.credentials import (
 __all__ = ["ChecksumAlgorithm", "S3Options", "azure_arguments", "gcs_arguments", "http_arguments", "s3_arguments"]
 
 
-class ChecksumAlgorithm(Enum):
+class ChecksumAlgorithm(Numbered):
     """Checksums that S3 may verify on upload."""
 
     Crc32 = 0

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from arraystore._chunks.virtual_chunk_container import VirtualChunkContainer as CoreContainer
 from arraystore._context.config import RepositoryConfig as CoreConfig
 from arraystore._log.status import FeatureFlag as CoreFlag
-from arraystore.compat.icechunk._display import Record, Shown
+from arraystore.compat.icechunk._display import Numbered, Record, Shown
 from arraystore.compat.icechunk._logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from arraystore.compat.icechunk._manifests import (
     ManifestConfig,
@@ -79,7 +79,7 @@ class _WithDefault(enum.EnumMeta):
         return super().__call__(value, *args, **kwargs)
 
 
-class CompressionAlgorithm(enum.Enum, metaclass=_WithDefault):
+class CompressionAlgorithm(Numbered, metaclass=_WithDefault):
     """Compression of metadata."""
 
     Zstd = 0

@@ -13,7 +13,7 @@ from arraystore._history import operations_log as core
 from arraystore._log.status import FLAGS, RepoAvailability
 from arraystore._log.status import RepoStatus as CoreStatus
 from arraystore._maintenance.collection import summary
-from arraystore.compat.icechunk._display import Shown
+from arraystore.compat.icechunk._display import Shown, source
 from arraystore.compat.icechunk.snapshots import FIRST_SNAPSHOT
 
 FLAG_IDS = {"create_branch": 1, "delete_branch": 2, "move_node": 3, "create_tag": 4, "delete_tag": 5}
@@ -66,7 +66,7 @@ class GCSummary(Shown):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class UpdateType:
     """Operation on a repository; its kinds, which are classes of their own, say which fields they have."""
 
@@ -87,48 +87,52 @@ class UpdateType:
     TagCreated: ClassVar[type[_Named]]
     TagDeleted: ClassVar[type[_NamedBefore]]
 
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={source(value)}" for name, value in vars(self).items())
+        return f"icechunk.ops.{type(self).__qualname__}({values})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class _Named(UpdateType):
     name: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _NamedBefore(UpdateType):
     name: str
     previous_snap_id: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Committed(UpdateType):
     branch: str
     new_snap_id: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Amended(UpdateType):
     branch: str
     previous_snap_id: str
     new_snap_id: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Detached(UpdateType):
     new_snap_id: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Migrated(UpdateType):
     from_version: int
     to_version: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Status(UpdateType):
     status: RepoStatus
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Flag(UpdateType):
     id: int
     new_value: bool | None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import enum
 from typing import Literal
+
+from arraystore.compat.icechunk._display import Numbered
 
 __all__ = ["ChunkType", "CommitMethod", "SessionMode", "SpecVersion"]
 
 CommitMethod = Literal["new_commit", "amend"]
 
 
-class ChunkType(enum.IntEnum):
+class ChunkType(Numbered):
     """Kind of the place of a chunk's bytes."""
 
     uninitialized = 0
@@ -19,7 +20,7 @@ class ChunkType(enum.IntEnum):
     inline = 3
 
 
-class SessionMode(enum.Enum):
+class SessionMode(Numbered):
     """Mode of a session: what it may change."""
 
     readonly = 0
@@ -27,7 +28,7 @@ class SessionMode(enum.Enum):
     rearrange = 2
 
 
-class SpecVersion(enum.IntEnum):
+class SpecVersion(Numbered):
     """Version of Icechunk's format that a program asked for; what is stored is always arraystore's own."""
 
     v1 = 1
@@ -40,3 +41,5 @@ class SpecVersion(enum.IntEnum):
 
     def __repr__(self) -> str:
         return f"SpecVersion.{self.name}" + (" (current)" if self is SpecVersion.current() else "")
+
+    __str__ = __repr__

@@ -1,0 +1,95 @@
+"""Values of the compatibility layer are printed, and told apart, as those of Icechunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import icechunk as upstream
+import pytest
+
+import arraystore.compat.icechunk as icechunk  # noqa: PLR0402 - as the docs say
+
+
+@pytest.fixture
+def repo() -> icechunk.Repository:
+    return icechunk.Repository.create(icechunk.in_memory_storage())
+
+
+UNKNOWN = "ZZZZZZZZZZZZZZZZZZZ0"
+"""An id as Icechunk makes them, larger than any of arraystore."""
+
+
+@pytest.mark.parametrize(
+    "look_up",
+    [
+        lambda repo: repo.lookup_snapshot(UNKNOWN),
+        lambda repo: repo.readonly_session(snapshot_id=UNKNOWN),
+        lambda repo: repo.create_tag("v1", UNKNOWN),
+        lambda repo: repo.create_branch("dev", UNKNOWN),
+        lambda repo: repo.reset_branch("main", UNKNOWN),
+        lambda repo: list(repo.ancestry(snapshot_id=UNKNOWN)),
+    ],
+)
+def test_an_id_of_a_repository_of_icechunk_is_that_of_no_snapshot(
+    repo: icechunk.Repository, look_up: Callable[[icechunk.Repository], object]
+) -> None:
+    with pytest.raises(icechunk.SnapshotNotFoundError) as raised:
+        look_up(repo)
+    assert raised.value.kind == icechunk.ErrorKind.SNAPSHOT_NOT_FOUND
+
+
+def test_a_graph_has_the_id_of_icechunk_for_the_first_snapshot(repo: icechunk.Repository) -> None:
+    snapshot = repo.writable_session("main").commit("one", allow_empty=True)
+    first, second = reversed(repo.ancestry_graph(branch="main").rows)
+    assert (first.id, first.parent_id) == ("1CECHNKREP0F1RSTCMT0", None)
+    assert (second.id, second.parent_id) == (snapshot, "1CECHNKREP0F1RSTCMT0")
+    assert "1CECHNKREP0F1RSTCMT0" in str(repo.ancestry_graph())
+
+
+def test_operations_are_printed_as_those_of_icechunk(repo: icechunk.Repository) -> None:
+    theirs = upstream.Repository.create(upstream.in_memory_storage())
+    printed: list[list[str]] = []
+    for each in (repo, theirs):
+        first: Any = each.lookup_branch("main")
+        each.create_tag("v1", first)
+        each.create_branch("dev", first)
+        each.set_feature_flag("create_tag", setting=False)
+        each.delete_branch("dev")
+        printed.append([repr(update.kind) for update in each.ops_log()])
+    assert printed[0] == printed[1]
+
+
+MEMBERS = [
+    (name, member)
+    for name in ("ChunkType", "SessionMode", "SpecVersion", "CompressionAlgorithm", "ChecksumAlgorithm")
+    for member in dir(getattr(upstream, name))
+    if isinstance(getattr(getattr(upstream, name), member), getattr(upstream, name))
+]
+
+
+@pytest.mark.parametrize(("name", "member"), MEMBERS)
+def test_members_of_enumerations_are_printed_and_numbered_as_those_of_icechunk(name: str, member: str) -> None:
+    ours: Any = getattr(getattr(icechunk, name), member)
+    theirs: Any = getattr(getattr(upstream, name), member)
+    assert (str(ours), repr(ours), int(ours)) == (str(theirs), repr(theirs), int(theirs))
+    assert ours == int(ours)
+
+
+SETTINGS = [
+    icechunk.RepositoryConfig,
+    icechunk.CachingConfig,
+    icechunk.CompressionConfig,
+    icechunk.ManifestConfig,
+    icechunk.ManifestPreloadConfig,
+    icechunk.StorageSettings,
+    icechunk.StorageConcurrencySettings,
+    icechunk.StorageRetriesSettings,
+    icechunk.StorageTimeoutSettings,
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_a_setting_that_there_is_not_is_an_error(settings: Callable[[], Any]) -> None:
+    with pytest.raises(AttributeError, match="nonsense"):
+        settings().nonsense = 1
