@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import icechunk as upstream
 import pytest
 
+import arraystore
 import arraystore.compat.icechunk as icechunk  # noqa: PLR0402 - as the docs say
 
 
@@ -93,3 +96,48 @@ SETTINGS = [
 def test_a_setting_that_there_is_not_is_an_error(settings: Callable[[], Any]) -> None:
     with pytest.raises(AttributeError, match="nonsense"):
         settings().nonsense = 1
+
+
+@pytest.fixture
+def empty_server() -> Iterator[tuple[str, set[str | None]]]:
+    """Run a server that has nothing; yields its URL, and the user agents of the requests to it."""
+    agents: set[str | None] = set()
+
+    class Nothing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            agents.add(self.headers.get("User-Agent"))
+            self.send_error(404)
+
+        def log_message(self, *_args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Nothing)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", agents
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize("own", [None, "weather/7"])
+def test_requests_tell_the_attribution_of_a_repository(
+    empty_server: tuple[str, set[str | None]], own: str | None
+) -> None:
+    url, agents = empty_server
+    storage = icechunk.s3_storage(
+        bucket="b",
+        prefix="p",
+        endpoint_url=url,
+        allow_http=True,
+        force_path_style=True,
+        region="us-east-1",
+        access_key_id="a",
+        secret_access_key="b",
+        headers=None if own is None else {"user-agent": own},
+    )
+    by = icechunk.Attribution(client="lib/0.9", workload="nightly", principal="u_1")
+    with pytest.raises(icechunk.RepositoryNotFoundError):
+        icechunk.Repository.open(storage, attribution=by)
+    named = f"lib/0.9 arraystore/{arraystore.__version__} (workload=nightly; principal=u_1)"
+    assert agents == {named if own is None else f"{own} {named}"}

@@ -13,7 +13,7 @@ from arraystore import storage as core
 from arraystore._repository.settings import set_setting
 from arraystore.compat.icechunk._containers import open_containers
 from arraystore.compat.icechunk._saved import from_saved, to_saved
-from arraystore.compat.icechunk.config import Attribution, RepositoryConfig
+from arraystore.compat.icechunk.config import Attribution, RepositoryConfig, agent_of
 from arraystore.compat.icechunk.storage import Storage, StorageSettings
 from arraystore.compat.icechunk.types import SpecVersion
 from arraystore.errors import AlreadyExistsError, FormatError, InvalidInputError, RepositoryNotFoundError
@@ -36,13 +36,15 @@ class Opened:
     spec_version: SpecVersion
 
 
-def core_storage(storage: Any, settings: StorageSettings | None = None) -> core.Storage:
-    """Return the storage of arraystore; one of its own is taken as it is."""
+def core_storage(
+    storage: Any, settings: StorageSettings | None = None, attribution: Attribution | None = None
+) -> core.Storage:
+    """Return the storage of arraystore, whose requests tell an attribution; one of its own is taken as it is."""
     if isinstance(storage, core.Storage):
         return storage
     if not isinstance(storage, Storage):
         raise InvalidInputError(f"storage must be a Storage, not a {type(storage).__name__}", "storage-config")
-    return storage.core(settings)
+    return storage.core(settings, "" if attribution is None else agent_of(attribution))
 
 
 def spec_version(version: Any) -> SpecVersion:
@@ -67,7 +69,7 @@ async def create(
     """Create a repository, and save what it was created with."""
     chosen, wanted = copied(config or RepositoryConfig()), spec_version(version)
     repository = await arraystore.Repository.create_async(
-        core_storage(storage, chosen.storage),
+        core_storage(storage, chosen.storage, attribution),
         chosen.core(),
         authorize_virtual_chunk_access=open_containers(chosen, access),
         check_clean_root=check_clean_root,
@@ -80,7 +82,7 @@ async def create(
 
 async def open_(storage: Storage, config: RepositoryConfig | None, access: Access, by: Attribution | None) -> Opened:
     """Open a repository; what the configuration does not say is as it was saved."""
-    where = core_storage(storage, None if config is None else config.storage)
+    where = core_storage(storage, None if config is None else config.storage, by)
     repository = await arraystore.Repository.open_async(where)
     saved, version = await _saved(repository)
     opened = Opened(repository, storage, saved, access, by or Attribution(), version)
@@ -117,7 +119,7 @@ async def reopen(opened: Opened, config: RepositoryConfig | None, access: Access
 
 async def _with(opened: Opened, config: RepositoryConfig, access: Access) -> Opened:
     repository = await arraystore.Repository.open_async(
-        core_storage(opened.storage, config.storage),
+        core_storage(opened.storage, config.storage, opened.attribution),
         config.core(),
         authorize_virtual_chunk_access=open_containers(config, access),
     )

@@ -44,17 +44,17 @@ class StorageObjectInfo:
 class Storage:
     """A storage of arraystore, made when it is first used, with the settings that are given then."""
 
-    def __init__(self, build: Callable[[StorageSettings | None], CoreStorage], rows: Mapping[str, Any]) -> None:
+    def __init__(self, build: Callable[[StorageSettings | None, str], CoreStorage], rows: Mapping[str, Any]) -> None:
         self._build = build
         self._shown = dict(rows)
         self._plain: CoreStorage | None = None
 
-    def core(self, settings: StorageSettings | None = None) -> CoreStorage:
-        """Return the storage of arraystore."""
-        if settings is not None:
-            return self._build(settings)
+    def core(self, settings: StorageSettings | None = None, agent: str = "") -> CoreStorage:
+        """Return the storage of arraystore, whose requests have an agent as their user agent, if one is given."""
+        if settings is not None or agent:
+            return self._build(settings, agent)
         if self._plain is None:
-            self._plain = self._build(None)
+            self._plain = self._build(None, "")
         return self._plain
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -276,28 +276,28 @@ class Storage:
         return cls(partial(_redirected, base_url), {"type": "redirect", "url": base_url})
 
 
-def _fixed(storage: CoreStorage, _settings: StorageSettings | None) -> CoreStorage:
+def _fixed(storage: CoreStorage, _settings: StorageSettings | None, _agent: str) -> CoreStorage:
     return storage
 
 
-def _local(path: str, _settings: StorageSettings | None) -> CoreStorage:
+def _local(path: str, _settings: StorageSettings | None, _agent: str) -> CoreStorage:
     return core.local_filesystem_storage(path)
 
 
-def _s3(arguments: Mapping[str, Any], settings: StorageSettings | None) -> CoreStorage:
-    return core.s3_storage(**arguments, settings=core_settings(settings))
+def _s3(arguments: Mapping[str, Any], settings: StorageSettings | None, agent: str) -> CoreStorage:
+    return core.s3_storage(**_sent(arguments, agent), settings=core_settings(settings))
 
 
-def _gcs(arguments: Mapping[str, Any], settings: StorageSettings | None) -> CoreStorage:
-    return core.gcs_storage(**arguments, settings=core_settings(settings))
+def _gcs(arguments: Mapping[str, Any], settings: StorageSettings | None, agent: str) -> CoreStorage:
+    return core.gcs_storage(**_sent(arguments, agent), settings=core_settings(settings))
 
 
-def _azure(arguments: Mapping[str, Any], settings: StorageSettings | None) -> CoreStorage:
-    return core.azure_storage(**arguments, settings=core_settings(settings))
+def _azure(arguments: Mapping[str, Any], settings: StorageSettings | None, agent: str) -> CoreStorage:
+    return core.azure_storage(**_sent(arguments, agent), settings=core_settings(settings))
 
 
-def _http(arguments: Mapping[str, Any], settings: StorageSettings | None) -> CoreStorage:
-    return core.http_storage(**arguments, settings=core_settings(settings))
+def _http(arguments: Mapping[str, Any], settings: StorageSettings | None, agent: str) -> CoreStorage:
+    return core.http_storage(**_sent(arguments, agent), settings=core_settings(settings))
 
 
 class _Stop(urllib.request.HTTPRedirectHandler):
@@ -313,7 +313,7 @@ class _Stop(urllib.request.HTTPRedirectHandler):
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
-def _redirected(base_url: str, settings: StorageSettings | None) -> CoreStorage:
+def _redirected(base_url: str, _settings: StorageSettings | None, _agent: str) -> CoreStorage:
     try:
         with urllib.request.build_opener(_Stop).open(base_url, timeout=_SECONDS_TO_REDIRECT) as response:
             target = response.headers.get("Location")
@@ -322,6 +322,16 @@ def _redirected(base_url: str, settings: StorageSettings | None) -> CoreStorage:
     if target is None:
         raise ArrayStoreError(f"{base_url} does not redirect: it must answer with a Location", "bad-redirect")
     return core.storage_from_url(target)
+
+
+def _sent(arguments: Mapping[str, Any], agent: str) -> dict[str, Any]:
+    """Return arguments with an agent as the user agent, behind one that is among their headers."""
+    if not agent:
+        return dict(arguments)
+    headers = arguments.get("headers") or {}
+    named = [value for name, value in headers.items() if name.lower() == "user-agent"]
+    others = {name: value for name, value in headers.items() if name.lower() != "user-agent"}
+    return {**arguments, "headers": {**others, "User-Agent": " ".join([*named, agent])}}
 
 
 def _headers(

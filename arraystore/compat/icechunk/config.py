@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+import arraystore
 from arraystore._chunks.virtual_chunk_container import VirtualChunkContainer as CoreContainer
 from arraystore._context.config import RepositoryConfig as CoreConfig
 from arraystore._log.status import FeatureFlag as CoreFlag
@@ -56,7 +57,7 @@ _TOKEN = re.compile(r"[\w.!#$%&'*+^`|~-]+(/[\w.!#$%&'*+^`|~-]+)?")
 
 @dataclass(frozen=True, kw_only=True)
 class Attribution:
-    """Labels of a program for the logs of an object store; kept, not sent."""
+    """Labels of a program for the logs of an object store, in the user agent of each request."""
 
     client: str | None = None
     workload: str | None = None
@@ -70,6 +71,16 @@ class Attribution:
                 raise InvalidInputError(f"client={value!r} must consist of token characters, and one slash")
             if value is not None and set(value) & _FORBIDDEN:
                 raise InvalidInputError(f"{name}={value!r} has a forbidden character, one of {sorted(_FORBIDDEN)}")
+
+
+def agent_of(attribution: Attribution) -> str:
+    """Return the user agent of requests for a program; empty if it has no labels."""
+    labels = {"workload": attribution.workload, "principal": attribution.principal}
+    comment = "; ".join([f"{name}={value}" for name, value in labels.items() if value is not None])
+    if attribution.client is None and not comment:
+        return ""
+    parts = [attribution.client, f"arraystore/{arraystore.__version__}", f"({comment})" if comment else None]
+    return " ".join([part for part in parts if part is not None])
 
 
 class _WithDefault(enum.EnumMeta):

@@ -209,7 +209,7 @@ class Repository(HistoryMethods, MaintenanceMethods):
 
     @property
     def attribution(self) -> Attribution:
-        """Labels of this program; kept, not sent."""
+        """Labels of this program; they are in the user agent of each request."""
         return self._opened.attribution
 
     @property

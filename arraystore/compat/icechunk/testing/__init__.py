@@ -28,5 +28,5 @@ def _latency(inner: Storage, write: int, read: int) -> LatencyStorage:
     return LatencyStorage(inner, write_latency_ms=write, read_latency_ms=read)
 
 
-def _slow(storage: LatencyStorage, settings: StorageSettings | None) -> core.Storage:
-    return core.LatencyStorage(storage.inner.core(settings))
+def _slow(storage: LatencyStorage, settings: StorageSettings | None, agent: str) -> core.Storage:
+    return core.LatencyStorage(storage.inner.core(settings, agent))
