@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import icechunk as upstream
 import pytest
+import zarr
 
 import arraystore
 import arraystore.compat.icechunk as icechunk  # noqa: PLR0402 - as the docs say
@@ -96,6 +98,26 @@ SETTINGS = [
 def test_a_setting_that_there_is_not_is_an_error(settings: Callable[[], Any]) -> None:
     with pytest.raises(AttributeError, match="nonsense"):
         settings().nonsense = 1
+
+
+def test_a_collection_up_to_a_time_that_is_yet_to_come_collects_what_there_is(repo: icechunk.Repository) -> None:
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="a", shape=1000, chunks=1000, dtype="f8", compressors=None)[:] = 1
+    session.flush("nobody's")
+    later = datetime.now(UTC) + timedelta(days=1)
+    assert repo.garbage_collect(later, dry_run=True).snapshots_deleted >= 1
+    assert repo.garbage_collect(later).snapshots_deleted >= 1
+    assert repo.garbage_collect(later).snapshots_deleted == 0
+
+
+def test_a_move_onto_a_node_is_an_error_about_what_exists(repo: icechunk.Repository) -> None:
+    with repo.transaction("main", message="two") as store:
+        for name in "ab":
+            zarr.create_group(store, path=name)
+    session = repo.rearrange_session("main")
+    with pytest.raises(icechunk.AlreadyExistsError) as raised:
+        session.move("/a", "/b")
+    assert raised.value.kind == icechunk.ErrorKind.MOVE_WONT_OVERWRITE
 
 
 @pytest.fixture

@@ -182,6 +182,10 @@ class RepositoryExistsError(InvalidInputError, AlreadyExistsError):
     """There is a repository already: the place is not clean."""
 
 
+class TargetExistsError(AlreadyExistsError, InvalidInputError):
+    """There is a node where another one is moved to."""
+
+
 class _Phrase(NamedTuple):
     """Message of Icechunk where an error of arraystore has this class and matches this pattern."""
 
@@ -200,6 +204,13 @@ _PHRASES = (
     _Phrase(SnapshotNotFoundError, "or before", ErrorKind.NO_SNAPSHOT_AT_TIME),
     _Phrase(SnapshotNotFoundError, "", ErrorKind.SNAPSHOT_NOT_FOUND),
     _Phrase(NodeNotFoundError, "", ErrorKind.NODE_NOT_FOUND, "node not found"),
+    _Phrase(
+        InvalidInputError,
+        "the target exists already|root group cannot be replaced",
+        ErrorKind.MOVE_WONT_OVERWRITE,
+        "move cannot overwrite existing node",
+        TargetExistsError,
+    ),
     _Phrase(AlreadyExistsError, "tag .*deleted", ErrorKind.TAG_PREVIOUSLY_DELETED),
     _Phrase(AlreadyExistsError, "tag", ErrorKind.TAG_ALREADY_EXISTS, "tag already exists"),
     _Phrase(AlreadyExistsError, "branch", ErrorKind.BRANCH_ALREADY_EXISTS, "branch already exists"),
@@ -259,12 +270,6 @@ _PHRASES = (
         ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT,
         "cannot move a node into itself or its own descendant",
         RefusedByStateError,
-    ),
-    _Phrase(
-        InvalidInputError,
-        "the target exists already|root group cannot be replaced",
-        ErrorKind.MOVE_WONT_OVERWRITE,
-        "move cannot overwrite existing node",
     ),
     _Phrase(
         InvalidInputError,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from arraystore._runtime import run
@@ -81,7 +81,8 @@ class MaintenanceMethods(RepositoryBase):
     ) -> GCSummary:
         """Asynchronous twin of `garbage_collect`."""
         with refining():
-            return GCSummary.of(await self._core.garbage_collect_async(delete_object_older_than, dry_run=dry_run))
+            cutoff = _not_in_future(delete_object_older_than)
+            return GCSummary.of(await self._core.garbage_collect_async(cutoff, dry_run=dry_run))
 
     def rewrite_manifests(
         self,
@@ -199,3 +200,8 @@ class MaintenanceMethods(RepositoryBase):
         """Asynchronous twin of `inspect_transaction_log`."""
         with refining():
             return await inspection.transaction_log(self._core, await self._known_id(snapshot_id))
+
+
+def _not_in_future(cutoff: datetime) -> datetime:
+    """Return a time, or now for one that is yet to come, with which Icechunk collects all that there is."""
+    return cutoff if cutoff.tzinfo is None else min(cutoff, datetime.now(UTC))
