@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import icechunk as upstream
+import numpy as np
 import pytest
 import zarr
 
@@ -118,6 +119,27 @@ def test_a_move_onto_a_node_is_an_error_about_what_exists(repo: icechunk.Reposit
     with pytest.raises(icechunk.AlreadyExistsError) as raised:
         session.move("/a", "/b")
     assert raised.value.kind == icechunk.ErrorKind.MOVE_WONT_OVERWRITE
+
+
+def test_metadata_may_have_values_of_numpy(repo: icechunk.Repository) -> None:
+    metadata = {"steps": np.int64(3), "of": [np.float32(1.5), {"done": np.bool_(True)}], "at": np.arange(2)}
+    expected: Any = {"steps": 3, "of": [1.5, {"done": True}], "at": [0, 1]}
+    commits = [
+        repo.writable_session("main").commit("one", metadata, allow_empty=True),
+        repo.writable_session("main").amend("two", metadata=metadata, allow_empty=True),
+        repo.rewrite_manifests("three", branch="main", metadata=metadata),
+    ]
+    with repo.transaction("main", message="four", metadata=metadata) as store:
+        zarr.create_group(store)
+    commits.append(repo.lookup_branch("main"))
+    session = repo.writable_session("main")
+    zarr.create_group(session.store, path="a")
+    commits.append(session.flush("five", metadata=metadata))
+    repo.set_default_commit_metadata(metadata)
+    commits.append(repo.writable_session("main").commit("six", allow_empty=True))
+    assert [repo.lookup_snapshot(commit).metadata for commit in commits] == [expected] * 6
+    repo.set_metadata(metadata)
+    assert repo.update_metadata({"size": np.uint8(2)}) == {**expected, "size": 2}
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from arraystore.compat.icechunk._base import RepositoryBase
 from arraystore.compat.icechunk._exceptions import ErrorKind, say
 from arraystore.compat.icechunk._forward import forwarded, refining
 from arraystore.compat.icechunk._lineage import committed_diff, manifest_files, newest_first
+from arraystore.compat.icechunk._metadata import plain
 from arraystore.compat.icechunk._opening import check_version
 from arraystore.compat.icechunk.config import FeatureFlag
 from arraystore.compat.icechunk.ops import FLAG_IDS, RepoStatus, Update, changed_flags, named_before
@@ -98,7 +99,7 @@ class HistoryMethods(RepositoryBase):
         """Asynchronous twin of `set_metadata`."""
         check_version(self._opened, "metadata of the repository")
         with refining():
-            await self._core.set_metadata_async(metadata)
+            await self._core.set_metadata_async(plain(metadata))
 
     def update_metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """Set some of the metadata of the repository, and return all of it."""
@@ -108,7 +109,7 @@ class HistoryMethods(RepositoryBase):
         """Asynchronous twin of `update_metadata`."""
         check_version(self._opened, "metadata of the repository")
         with refining():
-            return await self._core.update_metadata_async(metadata)
+            return await self._core.update_metadata_async(plain(metadata))
 
     def get_status(self) -> RepoStatus:
         """Return whether the repository may be changed."""

@@ -10,6 +10,7 @@ from arraystore._runtime import run
 from arraystore.compat.icechunk import _inspection as inspection
 from arraystore.compat.icechunk._base import RepositoryBase
 from arraystore.compat.icechunk._forward import refining
+from arraystore.compat.icechunk._metadata import plain
 from arraystore.compat.icechunk.ops import GCSummary
 from arraystore.compat.icechunk.snapshots import ChunkStorageStats
 from arraystore.compat.icechunk.types import CommitMethod
@@ -108,8 +109,8 @@ class MaintenanceMethods(RepositoryBase):
             await self._core.compact_async(branch=branch)
             session = await self._core.writable_session_async(branch)
             if commit_method == "amend":
-                return await session.amend_async(message, metadata=metadata, allow_empty=True)
-            return await session.commit_async(message, metadata, allow_empty=True)
+                return await session.amend_async(message, metadata=plain(metadata), allow_empty=True)
+            return await session.commit_async(message, plain(metadata), allow_empty=True)
 
     # -- sizes ----------------------------------------------------------------------------------------------------
 

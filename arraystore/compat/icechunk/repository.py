@@ -15,6 +15,7 @@ from arraystore.compat.icechunk._display import html_of, shown
 from arraystore.compat.icechunk._forward import forwarded, refining
 from arraystore.compat.icechunk._history import HistoryMethods
 from arraystore.compat.icechunk._maintenance import MaintenanceMethods
+from arraystore.compat.icechunk._metadata import plain
 from arraystore.compat.icechunk.config import Attribution, RepositoryConfig
 from arraystore.compat.icechunk.conflicts import ConflictSolver
 from arraystore.compat.icechunk.session import Session
@@ -227,7 +228,11 @@ class Repository(HistoryMethods, MaintenanceMethods):
         """URL prefixes that virtual chunks may be read from."""
         return set(self._opened.access or ())
 
-    set_default_commit_metadata = forwarded(arraystore.Repository.set_default_commit_metadata)
+    def set_default_commit_metadata(self, metadata: dict[str, Any]) -> None:
+        """Set metadata that all commits have, unless they say otherwise."""
+        with refining():
+            self._core.set_default_commit_metadata(plain(metadata))
+
     default_commit_metadata = forwarded(arraystore.Repository.default_commit_metadata)
 
     # -- sessions -------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from arraystore.compat.icechunk._exceptions import CommitNotAllowedError
 from arraystore.compat.icechunk._forward import forwarded, refining
 from arraystore.compat.icechunk._lineage import uncommitted_diff
 from arraystore.compat.icechunk._merging import merge_forks
+from arraystore.compat.icechunk._metadata import plain
 from arraystore.compat.icechunk._opening import Opened, check_version, copied
 from arraystore.compat.icechunk.config import RepositoryConfig
 from arraystore.compat.icechunk.conflicts import ConflictSolver
@@ -227,7 +228,7 @@ class Session:
         with refining():
             return await self._core.commit_async(
                 message,
-                metadata,
+                plain(metadata),
                 rebase_with=rebase_with,
                 rebase_tries=rebase_tries,
                 allow_empty=allow_empty or self._moved,
@@ -245,10 +246,16 @@ class Session:
         self._check_commits()
         with refining():
             allow_empty = allow_empty or self._moved
-            return await self._core.amend_async(message, metadata=metadata, allow_empty=allow_empty)
+            return await self._core.amend_async(message, metadata=plain(metadata), allow_empty=allow_empty)
 
-    flush = forwarded(arraystore.Session.flush)
-    flush_async = forwarded(arraystore.Session.flush_async)
+    def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
+        """Write the changes as a snapshot on no branch, and return its id."""
+        return run(self.flush_async(message, metadata=metadata))
+
+    async def flush_async(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
+        """Asynchronous twin of `flush`."""
+        with refining():
+            return await self._core.flush_async(message, metadata=plain(metadata))
 
     def rebase(self, solver: ConflictSolver) -> None:
         """Rebase the changes onto the newest snapshot of the branch."""
@@ -308,7 +315,7 @@ class ForkSession(Session):
         """Refuse: a fork is merged into its session."""
         raise CommitNotAllowedError("commits are not allowed in a fork: merge it into its session, and commit that")
 
-    async def flush_async(self, message: str, **_options: Any) -> str:
+    async def flush_async(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
         """Refuse: a fork is merged into its session."""
         raise SessionStateError("cannot flush a forked session: merge it into its session, and flush that")
 
@@ -321,10 +328,6 @@ class ForkSession(Session):
     async def rebase_async(self, solver: ConflictSolver) -> None:
         """Refuse: a fork is merged into its session."""
         raise CommitNotAllowedError("a fork is not rebased: merge it into its session, and rebase that")
-
-    def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
-        """Refuse: a fork is merged into its session."""
-        return run(self.flush_async(message))
 
 
 def _rebase_metadata(rebases: int) -> dict[str, Any]:
