@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from arraystore.spark import SparkUnavailableError, start_session
 from arraystore.spark.cluster import active_session, check_java, parallelism, required_session, slots
+from arraystore.spark.spark_action import map_in_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +38,19 @@ def test_the_session_that_runs_is_found_in_every_thread(spark: SparkSession):
 def test_slots_are_those_of_the_master(spark: SparkSession):
     assert slots(spark) == 2
     assert parallelism() == parallelism("local[7]") == 2  # what runs counts, not what might be started
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_a_started_session_ends_batches_for_python_by_rows_and_measures_no_bytes(spark: SparkSession):
+    assert spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == str(2**31 - 1)  # the value for no limit
+    lengths = map_in_arrow(spark.range(0, 25_000, 1, 1), _lengths, "rows long").collect()
+    assert [row[0] for row in lengths] == [10_000, 10_000, 5_000]
+
+
+def _lengths(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows]})
 
 
 @pytest.mark.parametrize(
