@@ -107,7 +107,8 @@ CAUSES = (
         r"CPU seconds of .* rows in",
         "frames of Spark, in processor time",
         "Parquet is written where the rows are, in Java; rows for an array go through Arrow into a Python process, "
-        "and `df.write` adds PySpark's own conversion of each batch",
+        "where a fifteenth of the time makes chunks of them; `df.write` shuffles the places, and sends them to Python, "
+        "as columns of their own",
     ),
     Cause(
         r"rechunk .* of maps to series",
