@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -105,6 +106,7 @@ def test_a_collection_up_to_a_time_that_is_yet_to_come_collects_what_there_is(re
     session = repo.writable_session("main")
     zarr.create_array(session.store, name="a", shape=1000, chunks=1000, dtype="f8", compressors=None)[:] = 1
     session.flush("nobody's")
+    time.sleep(0.2)  # ids that are made in one millisecond have the times of the next ones
     later = datetime.now(UTC) + timedelta(days=1)
     assert repo.garbage_collect(later, dry_run=True).snapshots_deleted >= 1
     assert repo.garbage_collect(later).snapshots_deleted >= 1
