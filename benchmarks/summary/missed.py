@@ -106,9 +106,8 @@ CAUSES = (
     Cause(
         r"CPU seconds of .* rows in",
         "frames of Spark, in processor time",
-        "Parquet is written where the rows are, in Java; rows for an array go through Arrow into a Python process, "
-        "where a fifteenth of the time makes chunks of them; `df.write` shuffles the places, and sends them to Python, "
-        "as columns of their own",
+        "`df.write` shuffles the places of rows, and sends them to Python, as columns of their own; it takes 1.0 to 1.1 "
+        "of the processor time of Parquet, `write_dataframe` 0.8",
     ),
     Cause(
         r"rechunk .* of maps to series",
