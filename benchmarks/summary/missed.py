@@ -106,8 +106,8 @@ CAUSES = (
     Cause(
         r"CPU seconds of .* rows in",
         "frames of Spark, in processor time",
-        "`df.write` shuffles the places of rows, and sends them to Python, as columns of their own; it takes 1.0 to 1.1 "
-        "of the processor time of Parquet, `write_dataframe` 0.8",
+        "`df.write` shuffles the places of rows, and sends them to Python, as columns of their own; it takes 1.0 to "
+        "1.1 of the processor time of Parquet, `write_dataframe` 0.8",
     ),
     Cause(
         r"rechunk .* of maps to series",
