@@ -262,7 +262,7 @@ class PackWriter:
             return {pack_key(self.packs[source]): source for source in waiting}
 
     async def add_async(self, data: memoryview) -> ChunkReference:
-        """Take a chunk like `add`; large chunks are uploaded from their own memory, while other tasks go on."""
+        """Take a chunk like `add`; large ones are uploaded while other tasks go on."""
         if len(data) < self.settings.own_object:
             if self._waiting > self.settings.in_flight:
                 await asyncio.to_thread(self._wait_for_room)
@@ -270,7 +270,7 @@ class PackWriter:
         with self._lock:
             source = self._new_pack()
         pack = self.packs[source]
-        await self.storage.put_parts(pack_key(pack), (data, trailer(pack_seed(pack), 0, data)))
+        await self.storage.put_parts(pack_key(pack), tuple(framed_pieces(pack_seed(pack), 0, data)))
         return ChunkReference(source, 0, len(data))
 
     def note_statistics(self, entries: Int64s, rows: StatisticsRows) -> None:
@@ -323,7 +323,7 @@ class PackWriter:
                 return source
         pack = self.packs[source]
         pieces = framed_pieces(pack_seed(pack), 0, data)
-        self.storage.put_parts_sync(pack_key(pack), pieces)  # no latency to hide: a copy would only cost
+        self.storage.put_parts_sync(pack_key(pack), pieces)  # no latency to hide: a whole copy would only cost
         return source
 
     def _open_buffer(self, size: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -437,3 +437,46 @@ def test_a_fork_reads_no_damaged_chunk_of_its_session(where: str, tmp_path: Path
         storage.put_sync(key, bytes(len(storage.get_sync(key))))
     with pytest.raises(ChunkDamagedError, match="of '/a'"):
         fork.store.get_sync("a/c/2")
+
+
+class ChangingMeanwhile(WrapperStorage):
+    """Changes an array of somebody else whenever a piece of a pack is about to be written."""
+
+    def __init__(self, inner: Storage, array: npt.NDArray[Any]) -> None:
+        super().__init__(inner)
+        self.array = array
+
+    def _changing(self, parts: Iterable[BytesLike]) -> Iterator[BytesLike]:
+        for part in parts:
+            self.array += 1
+            yield part
+
+    def put_parts_sync(self, key: str, parts: Iterable[BytesLike]) -> None:
+        self.inner.put_parts_sync(key, self._changing(parts))
+
+    async def put_parts(self, key: str, parts: Sequence[BytesLike]) -> None:
+        self.array += 1
+        await self.inner.put_parts(key, parts)
+
+
+@pytest.mark.parametrize("way", ["session.write", "zarr", "the store"])
+@pytest.mark.parametrize("where", ["local", "distant"])
+def test_a_large_chunk_is_sound_whoever_changes_the_callers_array_while_it_is_written(
+    where: str, way: str, tmp_path: Path
+) -> None:
+    inner = (
+        DistantStorage(in_memory_storage()) if where == "distant" else local_filesystem_storage(tmp_path, fsync=False)
+    )
+    values = np.ones(3 << 18, "i4")
+    session = Repository.create(ChangingMeanwhile(inner, values)).writable_session("main")
+    array = zarr.create_array(session.store, name="a", shape=len(values), chunks=1 << 18, dtype="i4", compressors=None)
+    if way == "session.write":
+        session.write("a", ..., values)
+    elif way == "zarr":
+        array[...] = values
+    else:
+        run(session.store.set("a/c/0", default_buffer_prototype().buffer.from_array_like(values[: 1 << 18].view("u1"))))
+    session.commit("chunks of 1 MiB")
+    found = Repository.open(inner).readonly_session("main").read("a")
+    assert found[: 1 << 18].min() >= 1
+    assert found.max() <= values.max()
