@@ -191,6 +191,9 @@ class ChunkReader:
         memory: ReadMemory | None = None,
     ) -> BytesLike:
         """Read a part of a chunk of a pack; a small chunk, or most of one, is read whole and verified."""
+        unsent = self._unsent_bytes(manifest.pack_keys[source], offset + start, offset + stop)
+        if unsent is not None:
+            return unsent
         if not (self.verify and read_whole(length, start, stop)):
             return self._range_sync(manifest, source, offset + start, offset + stop, memory)
         framed = self._range_sync(manifest, source, offset, offset + length + CHECKSUM_BYTES, memory)
@@ -209,6 +212,9 @@ class ChunkReader:
                 return self._native_sync(manifest, source, offset, length, start, stop)
             return await asyncio.to_thread(self._native_sync, manifest, source, offset, length, start, stop)
         key, extent = manifest.pack_keys[source], int(manifest.extents[source])
+        unsent = self._unsent_bytes(key, offset + start, offset + stop)
+        if unsent is not None:
+            return unsent
         if not (self.verify and read_whole(length, start, stop)):
             return await self.blocks.read(key, offset + start, offset + stop, extent)
         framed = await self.blocks.read(key, offset, offset + length + CHECKSUM_BYTES, extent)
@@ -218,6 +224,10 @@ class ChunkReader:
         self.blocks.forget(key)
         framed = await self.blocks.read(key, offset, offset + length + CHECKSUM_BYTES, extent)
         return self._again(manifest, source, offset, framed)[start:stop]
+
+    def _unsent_bytes(self, key: str, start: int, stop: int) -> BytesLike | None:
+        """Return bytes of a pack that is in memory, before it is uploaded; None for any other pack."""
+        return None
 
     def _again(self, manifest: Manifest, source: int, offset: int, framed: BytesLike) -> memoryview:
         """Verify what was read a second time; bytes damaged in the storage are not kept, since they may be restored."""

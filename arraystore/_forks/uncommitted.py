@@ -11,7 +11,6 @@ import numpy as np
 
 from arraystore._changes.change_set import ArrayChanges, ChangeSet
 from arraystore._chunks.pack_writer import PackWriter
-from arraystore._chunks.read_memory import ReadMemory
 from arraystore._chunks.reader import ChunkReader
 from arraystore._commit.prepare import final_references
 from arraystore._format.box import Box
@@ -25,7 +24,6 @@ from arraystore._format.wire import enum_reader, read_id, read_tuple, tuple_of
 from arraystore._format.zarr_metadata import DOCUMENT_NAMES
 from arraystore._log.state import SnapshotState
 from arraystore.errors import FormatError, SessionStateError
-from arraystore.storage.protocol import BytesLike
 
 _NAME = "uncommitted changes"
 _MOST_CUT = 1 << 22
@@ -92,28 +90,9 @@ class UnsentReader(ChunkReader):
         if isinstance(reader, UnsentReader):
             self._unsent |= reader._unsent
 
-    def _waiting(self, key: str, start: int, stop: int) -> bytes | None:
+    def _unsent_bytes(self, key: str, start: int, stop: int) -> bytes | None:
         found = self._unsent.get(key)
         return None if found is None else found[0].read(found[1], start, stop)
-
-    def _native_sync(
-        self,
-        manifest: Manifest,
-        source: int,
-        offset: int,
-        length: int,
-        start: int,
-        stop: int,
-        memory: ReadMemory | None = None,
-    ) -> BytesLike:
-        data = self._waiting(manifest.pack_keys[source], offset + start, offset + stop)
-        return super()._native_sync(manifest, source, offset, length, start, stop, memory) if data is None else data
-
-    async def _native(
-        self, manifest: Manifest, source: int, offset: int, length: int, start: int, stop: int
-    ) -> BytesLike:
-        data = self._waiting(manifest.pack_keys[source], offset + start, offset + stop)
-        return await super()._native(manifest, source, offset, length, start, stop) if data is None else data
 
 
 async def build_uncommitted_view(changes: ChangeSet, reader: ChunkReader) -> UncommittedView:
