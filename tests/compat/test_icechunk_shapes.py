@@ -187,3 +187,15 @@ def test_requests_tell_the_attribution_of_a_repository(
         icechunk.Repository.open(storage, attribution=by)
     named = f"lib/0.9 arraystore/{arraystore.__version__} (workload=nightly; principal=u_1)"
     assert agents == {named if own is None else f"{own} {named}"}
+
+
+@pytest.mark.parametrize("name", ["client", "workload"])
+def test_labels_that_no_header_can_have_are_refused_as_in_icechunk(name: str) -> None:
+    for label in [f"a{sign}b" for sign in (*map(chr, range(256)), "日")]:
+        try:
+            upstream.Attribution(**{name: label})
+        except ValueError:
+            with pytest.raises(icechunk.InvalidInputError, match=f"^{name}="):
+                icechunk.Attribution(**{name: label})
+        else:
+            assert getattr(icechunk.Attribution(**{name: label}), name) == label

@@ -51,8 +51,8 @@ __all__ = [
 
 
 _LONGEST_LABEL = 128
-_FORBIDDEN = set(";()\r\n\t")
-_TOKEN = re.compile(r"[\w.!#$%&'*+^`|~-]+(/[\w.!#$%&'*+^`|~-]+)?")
+_FORBIDDEN = set(';()="\\')
+_TOKEN = re.compile(r"[\w.!#$%&'*+^`|~-]+(/[\w.!#$%&'*+^`|~-]+)?", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +69,11 @@ class Attribution:
                 raise InvalidInputError(f"{name} of an attribution is longer than {_LONGEST_LABEL} characters")
             if name == "client" and value is not None and not _TOKEN.fullmatch(value):
                 raise InvalidInputError(f"client={value!r} must consist of token characters, and one slash")
-            if value is not None and set(value) & _FORBIDDEN:
-                raise InvalidInputError(f"{name}={value!r} has a forbidden character, one of {sorted(_FORBIDDEN)}")
+            if value is not None and (set(value) & _FORBIDDEN or not (value.isascii() and value.isprintable())):
+                raise InvalidInputError(
+                    f"{name}={value!r} has a forbidden character: it must consist of printable ASCII characters "
+                    f"other than {' '.join(sorted(_FORBIDDEN))}, since it is sent in a header"
+                )
 
 
 def agent_of(attribution: Attribution) -> str:
