@@ -88,7 +88,7 @@ def write_single_chunks(
 def chunk_items(
     hierarchy: Hierarchy, handle: ArrayHandle, codec: ChunkCodec, coords: tuple[int, ...], *, virtual: bool = False
 ) -> Array | None:
-    """Return the items of a chunk, until this thread reads the next one; None if there is none.
+    """Return the items of a chunk, valid until this thread reads the next one; None for a missing chunk.
 
     Raises `UndecodableError`, without `virtual` also for a chunk in another storage, and the errors of the storage.
     """

@@ -255,7 +255,7 @@ def look_options(raw: RawOptions) -> LookOptions:
 def raw_options(options: Mapping[str, str], *, remote: bool = False) -> RawOptions:
     """Return checked options with an absolute path; see `check_names`.
 
-    `remote`: whoever gave them may have another current directory than this process.
+    `remote`: their caller may have another current directory than this process.
     """
     raw = check_names(options)
     url = _location(raw).url

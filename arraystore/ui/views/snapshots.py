@@ -29,7 +29,7 @@ _sessions: WeakKeyDictionary[Context, OrderedDict[str, Session]] = WeakKeyDictio
 async def load_session(repository: Repository, at: str) -> Session:
     """Return a read-only session at ``branch:NAME``, ``tag:NAME`` or the id of a snapshot.
 
-    Raises `InvalidInputError` if it is none of these, and `RefNotFoundError` or `SnapshotNotFoundError`.
+    Raises `InvalidInputError` for any other name, `RefNotFoundError` or `SnapshotNotFoundError` for a missing one.
     """
     kept = _sessions.setdefault(repository.context, OrderedDict())
     if at in kept:
