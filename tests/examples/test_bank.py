@@ -35,6 +35,7 @@ def repository(bank: ModuleType) -> arraystore.Repository:
     return made
 
 
+@pytest.mark.thorough
 def test_the_example_runs_in_memory_and_with_processes() -> None:
     command = [sys.executable, str(EXAMPLES / "bank_accounts.py"), "--tellers", "2", "--transfers", "2"]
     done = subprocess.run(

@@ -369,6 +369,7 @@ def _read(pickled: list[bytes]) -> list[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_what_is_pickled_all_the_same_says_elsewhere_that_it_cannot_be_read() -> None:
     session = Repository.create(CountingStorage(in_memory_storage())).writable_session("main")
     new_array(session)

@@ -239,6 +239,7 @@ def test_a_deleted_branch_that_is_created_again_begins_where_its_creator_says() 
         repository.create_branch("side", commits[1])
 
 
+@pytest.mark.thorough
 def test_a_branch_is_deleted_and_created_again_many_times() -> None:
     storage = in_memory_storage()
     repository = create_repository(storage)

@@ -42,6 +42,7 @@ def values(*numbers: int) -> list[list[float]]:
 
 
 @pytest.mark.end_to_end
+@pytest.mark.thorough
 def test_a_save_makes_arrays_and_later_ones_let_them_grow(spark: SparkSession, path: str, repo: Repository) -> None:
     save(days(spark, 1, 0), path, append_dim="day", chunks='{"day": 2}', units='{"day": "days since 2026-01-01"}')
     save(days(spark, 2, 4), path, appendDim="day")

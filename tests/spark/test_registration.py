@@ -143,6 +143,7 @@ def test_registering_again_and_in_another_session_works(spark: SparkSession, tmp
 @pytest.mark.end_to_end
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
+@pytest.mark.thorough
 def test_spark_finds_the_source_by_itself(spark: SparkSession, tmp_path: Path):
     path = store_something(tmp_path / "repo")
 

@@ -309,6 +309,7 @@ FAILURES = [
 
 
 @pytest.mark.end_to_end
+@pytest.mark.thorough
 def test_what_fails_is_named_and_nothing_is_merged(spark: SparkSession, repo: Repository):
     session = repo.writable_session("main")
     zarr.open_array(session.store, path="a")[0, 0] = 5

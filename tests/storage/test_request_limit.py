@@ -100,6 +100,7 @@ def test_a_fixed_limit_beyond_what_a_service_takes_costs_many_more_refusals(loop
     assert fixed.refused > 5 * adaptive.refused
 
 
+@pytest.mark.thorough
 def test_a_few_requests_in_a_thousand_that_are_refused_by_chance_do_not_lower_the_limit(loop: SimulatedLoop) -> None:
     service = Service(loop, limit_on(loop))
     service.chance = random.Random(3)

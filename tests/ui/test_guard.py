@@ -189,6 +189,7 @@ def serving(storage: arraystore.Storage) -> Iterator[str]:
     assert not thread.is_alive()
 
 
+@pytest.mark.thorough
 def test_many_requests_at_once_and_slow_clients_are_answered(world: World) -> None:
     second = world.ids["second"]
     views = [f"chunks?at={second}&path=air/temp", f"preview?at={second}&path=air/temp", f"tree?at={second}", "history",

@@ -92,6 +92,7 @@ def test_a_report_of_nothing_leaves_no_file(world: World, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_no_text_ends_the_data_or_the_script_of_a_report(tmp_path: Path) -> None:
     storage = arraystore.in_memory_storage()
     build_hostile(storage)
