@@ -73,7 +73,8 @@ def s3_storage(
         Whether to take credentials from the environment, which is also the default.
     get_credentials
         Callable without arguments that returns `S3StaticCredentials`, called again before they expire.  It must be
-        picklable if the storage is to be pickled.
+        picklable if the storage is to be pickled.  Storages of one bucket with equal callables share a client, and its
+        credentials: what answers differently from caller to caller must not be equal.
     scatter_initial_credentials
         Whether to call `get_credentials` now, and to keep and pickle the credentials that it returns.
     force_path_style

@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -324,6 +325,42 @@ def test_what_does_not_exist_has_no_ancestry(repo: icechunk.Repository) -> None:
 def test_headers_are_checked_when_a_storage_is_made(headers: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="invalid HTTP header"):
         icechunk.s3_storage(bucket="data", prefix="p", region="eu", from_env=True, headers=headers)
+
+
+@dataclass(frozen=True)
+class Granting:
+    """Credentials for a server, and a file with a letter for each time that somebody asked for them."""
+
+    server: S3Server
+    asked: Path
+
+    def __call__(self) -> icechunk.S3StaticCredentials:
+        with self.asked.open("a") as file:
+            file.write(".")
+        return icechunk.S3StaticCredentials(self.server.access_key_id, self.server.secret_access_key)
+
+
+@pytest.mark.parametrize(("scattered", "times"), [(False, 3), (True, 1)])
+def test_each_storage_and_each_copy_of_one_asks_for_its_own_credentials_unless_they_are_scattered(
+    s3_server: S3Server, tmp_path: Path, scattered: bool, times: int
+) -> None:
+    granting = Granting(s3_server, tmp_path / "asked")
+    credentials = icechunk.s3_refreshable_credentials(granting, scatter_initial_credentials=scattered)
+    bucket = s3_server.new_bucket()
+
+    def storage() -> icechunk.Storage:
+        place = {"region": s3_server.region, "endpoint_url": s3_server.endpoint_url, "allow_http": True}
+        options = icechunk.S3Options(**place, force_path_style=True)
+        return icechunk.Storage.new_s3(options, bucket, "people", credentials)
+
+    repo = icechunk.Repository.create(storage())
+    icechunk.Repository.open(storage()).create_branch("b", repo.lookup_branch("main"))
+
+    copy: icechunk.Repository = pickle.loads(pickle.dumps(repo))
+
+    assert copy.list_branches() == {"main", "b"}
+    assert copy.list_branches() == {"main", "b"}
+    assert (tmp_path / "asked").read_text() == "." * times
 
 
 def test_errors_have_the_kinds_of_icechunk(repo: icechunk.Repository) -> None:

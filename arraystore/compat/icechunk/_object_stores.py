@@ -56,14 +56,26 @@ class S3Options(Record):
 _MARGIN = timedelta(minutes=2)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Refresh:
-    """A user's callable, and the class that it must return."""
+    """A user's callable, and the class that it must return.
+
+    Equal to another one, so that their storages share a client, only where both carry the same first credentials: a
+    callable may answer the next storage, or a copy of this one, with the credentials of somebody else.
+    """
 
     pickled: bytes
     wanted: type
     current: Any = None
     """What it returned when the storage was made, to be used as long as it is valid."""
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, _Refresh) or self.current is None:
+            return self is other
+        return (self.pickled, self.wanted, self.current) == (other.pickled, other.wanted, other.current)
+
+    def __hash__(self) -> int:
+        return hash((self.pickled, self.wanted))
 
     def __call__(self) -> Any:
         expiry = getattr(self.current, "expires_after", None)
