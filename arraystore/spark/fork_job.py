@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -85,19 +86,29 @@ class Attempt:
 
     def outcome(self, batches: Iterator[Any]) -> bytes:
         """Do the work and return its outcome, for `read_outcome`."""
+        with self.writing() as fork:
+            report = self.work(fork, batches)
+            for _ in batches:  # a worker whose input is left unread is not reused
+                pass
+            return self.result(fork, report)
+
+    @contextmanager
+    def writing(self) -> Iterator[ForkSession]:
+        """Give a fork of its own to the block, whose errors Spark gets in a form that the driver translates back."""
+        try:
+            fork: ForkSession = pickle.loads(self.fork_bytes)  # noqa: S301 - the driver of this very job has made it
+            with fused_codec_pipeline():
+                yield fork
+        except Exception as error:
+            raise RuntimeError(marked_text(error)) from error
+
+    def result(self, fork: ForkSession, report: Mapping[str, Any]) -> bytes:
+        """Return what a fork has written and a report of it as an outcome, for `read_outcome`."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
         task, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
-        try:
-            fork: ForkSession = pickle.loads(self.fork_bytes)  # noqa: S301 - the driver of this very job has made it
-            with fused_codec_pipeline():
-                report = self.work(fork, batches)
-            for _ in batches:  # a worker whose input is left unread is not reused
-                pass
-            return pack((task, attempt, send_change_set(fork, self.most_inline), dict(report)))
-        except Exception as error:
-            raise RuntimeError(marked_text(error)) from error
+        return pack((task, attempt, send_change_set(fork, self.most_inline), dict(report)))
 
 
 def read_outcome(name: str, data: bytes) -> Outcome:
@@ -111,7 +122,7 @@ def read_outcome(name: str, data: bytes) -> Outcome:
 
 def run_fork_job(
     session: Session,
-    frame: DataFrame,
+    frame: DataFrame | Callable[[Attempt], DataFrame],
     work: Work,
     *,
     description: str,
@@ -120,7 +131,10 @@ def run_fork_job(
     most_inline: int = MOST_INLINE,
     take: Callable[[list[Outcome]], None] | None = None,
 ) -> list[Outcome]:
-    """Run a task for each partition of a frame, which writes through a fork of a session."""
+    """Run a task for each partition of a frame, which writes through a fork of a session.
+
+    A function in place of a frame makes one whose own tasks write through forks, too.
+    """
     from pyspark.sql.types import BinaryType, StructField, StructType
 
     fork = session.fork()
@@ -131,10 +145,11 @@ def run_fork_job(
 
         yield pa.RecordBatch.from_pydict({"outcome": [attempt.outcome(iter(batches))]})
 
-    # As text, the schema would be parsed by the JVM for each job.
-    results = map_in_arrow(frame, task, StructType([StructField("outcome", BinaryType())]))
     try:
-        table = run_action(frame.sparkSession, results.toArrow, description=description, tasks=tasks, progress=progress)
+        rows = frame(attempt) if callable(frame) else frame
+        # As text, the schema would be parsed by the JVM for each job.
+        results = map_in_arrow(rows, task, StructType([StructField("outcome", BinaryType())]))
+        table = run_action(rows.sparkSession, results.toArrow, description=description, tasks=tasks, progress=progress)
         found = (read_outcome("outcome of a task", data) for data in table.column(0).to_pylist())
         outcomes = sorted(found, key=lambda outcome: outcome.task)
         if take is not None:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import arraystore.spark as asp
 from benchmarks.process_cpu import tree_cpu_seconds
@@ -28,6 +28,7 @@ _WHOLE = Cube((256, 256, 256), (32, 64, 64))
 
 _BAR = 1.2
 _PARQUET, _FUNCTION, _SOURCE = "shuffle and Parquet", "write_dataframe", "df.write"
+_REST = 'write_dataframe(shuffle="rest")'
 _DIMS = ["t", "y", "x"]
 
 
@@ -45,12 +46,12 @@ def _parquet(frame: DataFrame, cube: Cube) -> Stopwatch:
         return _spent(Stopwatch(), lambda: shuffled.write.parquet(str(Path(folder) / "rows")))
 
 
-def _function(load: Load, setup: Setup, frame: DataFrame) -> Stopwatch:
+def _function(load: Load, setup: Setup, frame: DataFrame, shuffle: bool | Literal["rest"] = True) -> Stopwatch:
     with load.prepared(setup.ours) as (_, handle):
 
         def write() -> None:
             session = handle.writable_session("main")
-            asp.write_dataframe(frame, session, PATH, dims=_DIMS, value="value")
+            asp.write_dataframe(frame, session, PATH, dims=_DIMS, value="value", shuffle=shuffle)
             session.commit("benchmark")
 
         return _spent(Stopwatch(), write)
@@ -70,7 +71,7 @@ def _source(load: Load, setup: Setup, frame: DataFrame) -> Stopwatch:
 
 
 def run(setup: Setup) -> CaseResult:
-    """Three ways of the same rows to a disk."""
+    """Ways of the same rows to a disk."""
     result = CaseResult("spark-frames", "Spark: what rows cost on their way into arrays")
     cube = _SMALL if setup.quick else _WHOLE
     rate = Rate(cube.rows, "M rows a CPU second")
@@ -81,15 +82,18 @@ def run(setup: Setup) -> CaseResult:
         for kind in ("in order", "in any order"):
             frame = cube.frame(spark, shuffled=kind != "in order")
             note(f"spark-frames: {cube.rows} rows {kind}")
-            found = measured(
-                {
-                    _PARQUET: partial(_parquet, frame, cube),
-                    _FUNCTION: partial(_function, load, setup, frame),
-                    _SOURCE: partial(_source, load, setup, frame),
-                },
-                setup,
-            )
-            for ours, peer in (_FUNCTION, _PARQUET), (_SOURCE, _FUNCTION):
+            ways = {
+                _PARQUET: partial(_parquet, frame, cube),
+                _FUNCTION: partial(_function, load, setup, frame),
+                _REST: partial(_function, load, setup, frame, "rest"),
+                _SOURCE: partial(_source, load, setup, frame),
+            }
+            if kind != "in order":
+                del ways[_REST]  # it is for rows in order
+            found = measured(ways, setup)
+            for ours, peer in (_FUNCTION, _PARQUET), (_REST, _PARQUET), (_SOURCE, _FUNCTION):
+                if ours not in found:
+                    continue
                 ratio = median_ratio(found[ours], found[peer])
                 what = f"{ours} beside {peer}: CPU seconds of {cube.rows:,} rows {kind}"
                 shown = (f"{found[name].median('total'):.2f} s" for name in (ours, peer))

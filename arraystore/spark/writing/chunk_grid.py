@@ -109,6 +109,15 @@ class ChunkGrid:
             for c, n, length in zip(coords, self.chunk, self.shape, strict=True)
         )
 
+    def cells_inside(self, numbers: Int64s) -> Int64s:
+        """Return how many cells of chunks are in the array; 0 for numbers of no chunk."""
+        valid = (numbers >= 0) & (numbers < self.chunks)
+        coords = np.unravel_index(np.where(valid, numbers, 0), self.counts)
+        cells = valid.astype(np.int64)
+        for coord, side, length in zip(coords, self.chunk, self.shape, strict=True):
+            cells *= np.minimum(side, length - coord * side)
+        return cells
+
 
 def _strides(lengths: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(lengths[axis + 1 :]) for axis in range(len(lengths)))

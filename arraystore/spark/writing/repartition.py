@@ -84,7 +84,7 @@ def repartition_by_chunk(
     tasks = write_task_count(df, plan, tasks)
     name = _free_name(df)
     frame = _with_position(df, plan, name, [(column, column) for column in df.columns])
-    frame = _by_owner(frame, ChunkOwners.of(plan.grid, tasks, plan.cell_bytes), quoted(name))
+    frame = by_owner(frame, plan, tasks, quoted(name))
     if not streaming and (automatic or sort):
         frame = frame.sortWithinPartitions(quoted(name))
     return frame.selectExpr(*map(quoted, df.columns))
@@ -110,7 +110,9 @@ def _free_name(df: DataFrame) -> str:
     return name
 
 
-def _by_owner(frame: DataFrame, owners: ChunkOwners, position: str) -> DataFrame:
+def by_owner(frame: DataFrame, plan: WritePlan, tasks: int, position: str = POSITION) -> DataFrame:
+    """Return rows with positions, those of a chunk in one of `tasks` partitions."""
+    owners = ChunkOwners.of(plan.grid, tasks, plan.cell_bytes)
     owner = expr(owners.sql(position))
     if hasattr(frame, "repartitionById"):
         return frame.repartitionById(owners.tasks, owner)
@@ -119,7 +121,7 @@ def _by_owner(frame: DataFrame, owners: ChunkOwners, position: str) -> DataFrame
 
 def shuffle_by_owner(df: DataFrame, plan: WritePlan, tasks: int, *, sort: bool) -> DataFrame:
     """Return rows as ``position`` and values, with all rows of a chunk in one of `tasks` partitions."""
-    frame = _by_owner(locate(df, plan), ChunkOwners.of(plan.grid, tasks, plan.cell_bytes), POSITION)
+    frame = by_owner(locate(df, plan), plan, tasks)
     return frame.sortWithinPartitions(POSITION) if sort else frame
 
 

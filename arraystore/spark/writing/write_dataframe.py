@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from arraystore._runtime.progress import Progress, callback_of, shows_progress
 from arraystore._session.arguments import check_writable_session
 from arraystore._session.session import Session
-from arraystore.errors import InvalidInputError
+from arraystore.errors import InvalidInputError, MergeConflictError
+from arraystore.spark.argument_checks import check_choice
 from arraystore.spark.creation.create import create_missing, reserved_values
 from arraystore.spark.creation.new_arrays import CreatedArray, NewArrays, new_arrays
-from arraystore.spark.fork_job import Outcome, merge_outcomes, report_of, run_fork_job
+from arraystore.spark.fork_job import Attempt, Outcome, Work, merge_outcomes, report_of, run_fork_job
 from arraystore.spark.report import WriteReport
 from arraystore.spark.writing.append_growth import AppendLabels, FrameLabels, find_growth, grow
 from arraystore.spark.writing.axes import Tolerance
@@ -31,6 +33,7 @@ from arraystore.spark.writing.rejected_rows import rejected_rows_in
 from arraystore.spark.writing.repartition import lost_rows, shuffle_by_owner, sorts_automatically, write_task_count
 from arraystore.spark.writing.replaced_region import Erasure, ReplaceWhere, erase_first
 from arraystore.spark.writing.target_arrays import find_targets
+from arraystore.spark.writing.whole_chunks import IncompleteRestError, outcomes_in_front, shuffle_rest, write_rest
 from arraystore.spark.writing.write_plan import OnNull, WritePlan
 
 if TYPE_CHECKING:
@@ -56,7 +59,7 @@ def write_dataframe(
     append_labels: AppendLabels | None = None,
     create: bool | NewArrays = False,
     replace_where: ReplaceWhere | None = None,
-    shuffle: bool = True,
+    shuffle: bool | Literal["rest"] = True,
     sort: bool | Literal["auto"] = "auto",
     tasks: int | None = None,
     progress: Progress | bool = False,
@@ -122,8 +125,10 @@ def write_dataframe(
         region without rows become the fill value, and rows outside of it are an error.  Chunks that concurrent commits
         add to the region stay, unless the session is serializable.
     shuffle
-        Whether rows are moved to the task that owns their chunk. If not, they must be there already
-        (`repartition_by_chunk`), or the merge fails.
+        Whether rows are moved to the task that owns their chunk.  If not, they must be there already
+        (`repartition_by_chunk`), or the merge fails.  ``"rest"``: tasks write the chunks of which they have all rows,
+        and only the other rows are moved.  It takes half of the time where rows come in the order of the array, and
+        1.6 times as long where they come in no order.
     sort
         Whether tasks get their rows in order.  ``"auto"``: only if the chunks of a task do not fit into its memory
         (64 MiB) together.
@@ -157,6 +162,7 @@ def write_dataframe(
     if append_labels is not None and append_dim is None:
         raise InvalidInputError("append_labels needs append_dim")
     check_writable_session(session)
+    check_choice("shuffle", shuffle, (True, False, "rest"))
     rows = _Rows(
         df, path, dims, value, values, coords,
         {"tolerance": tolerance, "partial": partial, "on_duplicate": on_duplicate, "on_null": on_null, "lossy": lossy},
@@ -175,9 +181,8 @@ def write_dataframe(
         if replace_where is not None:
             plan = with_region(session, plan, dims, replace_where, partial)
         tasks = write_task_count(df, plan, tasks)
-        frame, plan = _arrange(df, plan, tasks, shuffle=shuffle, sort=sort)
-        job = _Job(df, frame, session, plan, tasks, description or f"write rows to {plan.what}", callback_of(progress))
-        outcomes = job.run()
+        text = description or f"write rows to {plan.what}"
+        outcomes = _Job(df, session, plan, tasks, shuffle, sort, text, callback_of(progress)).run()
     return replace(report_of(plan.arrays, outcomes, began), created=made)
 
 
@@ -237,44 +242,57 @@ class _Job:
     """A Spark job that writes rows."""
 
     df: DataFrame
-    """Rows as they were passed."""
-    frame: DataFrame
-    """Rows as tasks get them."""
     session: Session
     plan: WritePlan
     tasks: int
+    shuffle: bool | Literal["rest"]
+    sort: bool | Literal["auto"]
     description: str
     progress: Progress | None
 
     def run(self) -> list[Outcome]:
         """Write the rows, into a region that is emptied first if there is one."""
-        region = self.plan.region
-        if region is None:
-            return self._write(())
-        erasure = Erasure.of(self.session, region, self.plan.arrays, self.plan.fills)
-        return erase_first(self.df.sparkSession, self.session, erasure, self._write)
+        frame, plan = _arrange(self.df, self.plan, self.tasks, shuffle=bool(self.shuffle), sort=self.sort)
+        write = functools.partial(self._write, frame, plan)
+        if plan.region is not None:
+            erasure = Erasure.of(self.session, plan.region, plan.arrays, plan.fills)
+            return erase_first(self.df.sparkSession, self.session, erasure, write)
+        if self.shuffle == "rest":
+            with contextlib.suppress(IncompleteRestError, InvalidInputError, MergeConflictError):
+                return self._write_rest(plan)
+            # Rows are refused, or of a chunk that is whole there are more: the error, if it is one, comes of all rows.
+        return write(())
 
-    def _write(self, beneath: Sequence[bytes]) -> list[Outcome]:
-        take = _taking(self.df, self.session, self.plan, beneath)
+    def _write(self, frame: DataFrame, plan: WritePlan, beneath: Sequence[bytes]) -> list[Outcome]:
+        def take(outcomes: list[Outcome]) -> None:
+            rejected = rejected_rows_in([outcome.report for outcome in outcomes])
+            for kind, column in rejected.lacking() if plan.located else ():
+                rejected.add(kind, column, 0, lost_rows(self.df, plan, plan.lost_position(kind, column)))
+            plan.refuse(rejected)
+            merge_outcomes(self.session, outcomes, beneath=beneath)
+
+        return self._run(frame, plan.work, take)
+
+    def _write_rest(self, plan: WritePlan) -> list[Outcome]:
+        """Write in front of the shuffle, too, what is whole there."""
+        everything: list[Outcome] = []
+
+        def take(outcomes: list[Outcome]) -> None:
+            plan.refuse(rejected_rows_in([outcome.report for outcome in outcomes]))
+            everything.extend([*outcomes_in_front(outcomes), *outcomes])
+            merge_outcomes(self.session, everything)
+
+        arrange = functools.partial(shuffle_rest, self.df, self.plan, self.tasks, plan.policy.ordered)
+        self._run(arrange, functools.partial(write_rest, plan), take)
+        return everything
+
+    def _run(
+        self, frame: DataFrame | Callable[[Attempt], DataFrame], work: Work, take: Callable[[list[Outcome]], None]
+    ) -> list[Outcome]:
         return run_fork_job(
-            self.session, self.frame, self.plan.work,
+            self.session, frame, work,
             description=self.description, tasks=self.tasks, progress=self.progress, take=take,
         )  # fmt: skip
-
-
-def _taking(
-    df: DataFrame, session: Session, plan: WritePlan, beneath: Sequence[bytes]
-) -> Callable[[list[Outcome]], None]:
-    """Return a function that merges the outcomes of tasks, unless rows were rejected."""
-
-    def take(outcomes: list[Outcome]) -> None:
-        rejected = rejected_rows_in([outcome.report for outcome in outcomes])
-        for kind, column in rejected.lacking() if plan.located else ():
-            rejected.add(kind, column, 0, lost_rows(df, plan, plan.lost_position(kind, column)))
-        plan.refuse(rejected)
-        merge_outcomes(session, outcomes, beneath=beneath)
-
-    return take
 
 
 def _arrange(

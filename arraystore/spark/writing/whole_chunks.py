@@ -1,0 +1,256 @@
+"""Chunks whose rows a task has all: they are written where the rows are, and only the rest is shuffled.
+
+Each task in front of the shuffle passes on the rows that it did not write, and one row more, with its outcome.  Which
+chunks it writes follows from its rows, and from their order only where its memory ends.  So an attempt that runs again
+may decide otherwise than the one of which other tasks have fetched rows already: `outcomes_in_front`
+counts rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from arraystore._format.types import Array, Bools, Int64s
+from arraystore._session.fork import ForkSession
+from arraystore.errors import FormatError
+from arraystore.spark.fork_job import Attempt, Outcome, read_outcome
+from arraystore.spark.spark_action import map_in_arrow
+from arraystore.spark.writing.repartition import POSITION, by_owner, locate
+from arraystore.spark.writing.target_arrays import ArrayChunks
+from arraystore.spark.writing.write_plan import WritePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_OUTCOME = "outcome"
+"""Column of the outcomes of tasks in front of the shuffle."""
+
+_OF_OUTCOME = -(1 << 62)
+"""Position of the rows that hold an outcome: no cell, and no code of a flaw."""
+
+_BLOCK_ROWS = 1 << 18
+"""Rows that are looked at together, at least."""
+
+_SPREAD = 8
+"""Chunks for each row of a block, between its first and its last one, up to which a table counts rows by chunk."""
+
+
+class IncompleteRestError(Exception):
+    """Tasks on both sides of the shuffle do not agree on which of them wrote which rows."""
+
+
+def shuffle_rest(df: DataFrame, plan: WritePlan, tasks: int, sort: bool, attempt: Attempt) -> DataFrame:
+    """Return rows as `shuffle_by_owner` does, without those that tasks in front of the shuffle write."""
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    located = locate(df, plan)
+    fields = [StructField(field.name, field.dataType) for field in located.schema.fields]
+
+    def rest(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        form: pa.Schema | None = None
+        with attempt.writing() as fork:
+            whole = WholeChunks(plan, fork)
+            for batch in batches:
+                form = batch.schema
+                yield from map(_without_outcome, whole.take(batch))
+            yield from map(_without_outcome, whole.finish())
+            if form is not None:  # else there is nothing to tell
+                yield _with_outcome(form, attempt.result(fork, whole.report()))
+
+    schema = StructType([*fields, StructField(_OUTCOME, BinaryType())])
+    frame = by_owner(map_in_arrow(located, rest, schema), plan, tasks)
+    return frame.sortWithinPartitions(POSITION) if sort else frame
+
+
+def _without_outcome(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return _batch(batch.schema.names, [*batch.columns, pa.nulls(batch.num_rows, pa.binary())])
+
+
+def _with_outcome(schema: pa.Schema, outcome: bytes) -> pa.RecordBatch:
+    nothing = [pa.nulls(1, kind) for kind in schema.types[1:]]
+    return _batch(schema.names, [pa.array([_OF_OUTCOME], pa.int64()), *nothing, pa.array([outcome], pa.binary())])
+
+
+def _batch(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.RecordBatch:
+    """Return a batch of the one schema that Arrow wants all batches of a task to have, in which all may be null."""
+    return pa.RecordBatch.from_arrays(columns, names=[*names, _OUTCOME])
+
+
+# -- in front of the shuffle ------------------------------------------------------------------------------------------
+
+
+class WholeChunks:
+    """Writes chunks all of whose rows it gets, and returns the other rows.
+
+    Rows with a flaw, and all of their chunk, are left to the tasks behind the shuffle, which refuse them.
+    """
+
+    def __init__(self, plan: WritePlan, fork: ForkSession) -> None:
+        self._plan = plan
+        self._chunks = ArrayChunks(fork, plan.arrays, plan.grid)
+        self._held: list[pa.RecordBatch] = []
+        self._count = 0
+        self._next = _BLOCK_ROWS
+        self._most = max(_BLOCK_ROWS, plan.policy.budget // (8 + plan.cell_bytes))
+        self._closed = np.empty(0, np.int64)  # numbers of chunks that are written, or of which rows are passed on
+        self._in_vain = False
+        self._rows = self._written = self._nbytes = self._left = 0
+
+    def report(self) -> dict[str, Any]:
+        """Return counts of rows, chunks and bytes that were written, and of the rows that were passed on."""
+        return {"rows": self._rows, "chunks": self._written, "nbytes": self._nbytes, "left": self._left}
+
+    def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take rows as positions and values; yield those that are passed on."""
+        if self._in_vain:
+            self._left += batch.num_rows
+            yield batch
+            return
+        self._held.append(batch)
+        self._count += batch.num_rows
+        if self._count >= self._next:
+            yield from self._sift(last=False)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that are left."""
+        if self._count:
+            yield from self._sift(last=True)
+
+    def _sift(self, *, last: bool) -> Iterator[pa.RecordBatch]:
+        """Write the chunks that are whole, and yield the rows that need not be held for later ones."""
+        table = pa.Table.from_batches(self._held).combine_chunks()
+        positions = table.column(0).to_numpy()
+        block = _Block(positions // self._plan.grid.cells)
+        whole = (block.counts == self._plan.grid.cells_inside(block.chunks)) & (block.chunks >= 0)
+        whole &= ~np.isin(block.chunks, self._closed)
+        passed = (block.chunks < 0) | np.isin(block.chunks, self._closed)
+        if whole.any():
+            flawless = self._write_all(block, whole, positions, table)
+            passed |= whole & ~flawless
+            whole = flawless
+        held = ~whole & ~passed & (block.counts > 0)
+        full = int(block.counts[held].sum()) > self._most // 2
+        if last or full:  # rows that do not come in order, or chunks that are larger than the memory
+            passed |= held
+            self._in_vain = full and not self._written
+        self._closed = np.union1d(self._closed, block.chunks[whole | passed])
+        self._hold(table, block.rows_of(~whole & ~passed))
+        yield from self._pass(table, block.rows_of(passed))
+
+    def _hold(self, table: pa.Table, rows: Bools) -> None:
+        kept = table.filter(pa.array(rows))
+        self._held, self._count = kept.to_batches(), kept.num_rows
+        self._next = min(max(_BLOCK_ROWS, 2 * self._count), self._most)
+
+    def _pass(self, table: pa.Table, rows: Bools) -> Iterator[pa.RecordBatch]:
+        passed = table.filter(pa.array(rows))
+        self._left += passed.num_rows
+        yield from passed.to_batches()
+
+    def _write_all(self, block: _Block, whole: Bools, positions: Int64s, table: pa.Table) -> Bools:
+        """Write chunks that have as many rows as cells; return which of them are without a flaw."""
+        flawed = np.zeros(len(positions), np.bool_)
+        columns: list[Array] = []
+        for number, value in enumerate(self._plan.values):
+            read = value.read(_one(table.column(1 + number)))
+            for mask in (read.absent, read.unfit, read.changed):
+                if mask is not None:
+                    flawed |= mask
+            if self._plan.reserved and (reserved := self._plan.reserved[number]) is not None:
+                flawed |= read.values == reserved
+            columns.append(read.values)
+        if flawed.any():
+            whole = whole & (block.count(flawed) == 0)
+        rows = block.rows_of(whole)
+        slots = np.cumsum(whole) - 1
+        cells = self._plan.grid.cells
+        flat = slots[block.places[rows]] * cells + positions[rows] % cells
+        taken = np.zeros((int(whole.sum()), cells), np.bool_)
+        taken.reshape(-1)[flat] = True
+        single = whole.copy()
+        single[whole] = taken.sum(axis=1) == block.counts[whole]  # else two rows name one cell, and another has none
+        for array, values in enumerate(columns):
+            slab = np.empty(taken.shape, values.dtype)
+            slab.reshape(-1)[flat] = values[rows]
+            for slot in np.flatnonzero(single[whole]).tolist():
+                self._write(array, int(block.chunks[whole][slot]), slab[slot])
+        self._rows += int(block.counts[single].sum())
+        self._written += len(columns) * int(single.sum())
+        return single
+
+    def _write(self, array: int, number: int, cells: Array) -> None:
+        inside = tuple(slice(0, box.stop - box.start) for box in self._plan.grid.box(number))
+        values = cells.reshape(self._plan.grid.chunk)[inside]
+        self._chunks.write(array, number, values)
+        self._nbytes += values.nbytes
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+class _Block:
+    """Chunks of rows, which are few and next to each other where rows come in order."""
+
+    def __init__(self, numbers: Int64s) -> None:
+        low, high = int(numbers.min()), int(numbers.max())
+        if high - low > _SPREAD * len(numbers):
+            self.chunks, self.places = np.unique(numbers, return_inverse=True)
+        else:
+            self.places = numbers - low
+            self.chunks = np.arange(low, high + 1)
+        self.counts = self.count(None)
+        """Rows of each chunk."""
+
+    def count(self, rows: Bools | None) -> Int64s:
+        """Return how many of these rows each chunk has."""
+        places = self.places if rows is None else self.places[rows]
+        return np.bincount(places, minlength=len(self.chunks)).astype(np.int64)
+
+    def rows_of(self, chunks: Bools) -> Bools:
+        """Return the mask of the rows of these chunks."""
+        found: Bools = chunks[self.places]
+        return found
+
+
+# -- behind the shuffle -----------------------------------------------------------------------------------------------
+
+
+def write_rest(plan: WritePlan, fork: ForkSession, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
+    """Write the rows that came through the shuffle; the report lists the outcomes that came with them."""
+    outcomes: list[bytes] = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            of_outcome = batch.column(0).to_numpy() == _OF_OUTCOME
+            if of_outcome.any():
+                outcomes.extend(batch.column(batch.num_columns - 1).filter(pa.array(of_outcome)).to_pylist())
+            yield batch.filter(pa.array(~of_outcome)) if of_outcome.any() else batch
+
+    report = plan.work(fork, rows())
+    return {**report, "in_front": outcomes}
+
+
+def outcomes_in_front(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return the outcomes of tasks in front of the shuffle, which came with those of the tasks behind it.
+
+    Raises
+    ------
+    IncompleteRestError
+        If the tasks behind the shuffle have not got the rows that those in front of it have passed on.
+    """
+    found: list[Outcome] = []
+    for outcome in outcomes:
+        listed = outcome.report.get("in_front", [])
+        if not isinstance(listed, list) or not all(isinstance(each, bytes) for each in listed):
+            raise FormatError("report of a task", "does not list outcomes")
+        found += [read_outcome("outcome of a task in front of a shuffle", each) for each in listed]
+    passed = sum(int(outcome.report.get("left", 0)) for outcome in found)
+    arrived = sum(int(outcome.report.get("rows", 0)) for outcome in outcomes)
+    if passed != arrived or len({outcome.task for outcome in found}) != len(found):
+        raise IncompleteRestError
+    return found
