@@ -112,14 +112,8 @@ CAUSES = (
     Cause(
         r"rechunk .* of maps to series",
         "maps rechunked to series on Spark",
-        "Zstandard takes 1.3 to 1.7 times as long for series as for maps; writing and reading the intermediate array "
+        "Zstandard takes 1.3 to 1.9 times as long for series as for maps, by the processor; writing and reading the intermediate array "
         "takes a seventh of the processor time",
-    ),
-    Cause(
-        r"verify the chunks of",
-        "verification on Spark",
-        "a chunk is read and its checksum computed one after the other in each of four threads of a task: 0.2 CPU "
-        "seconds a gigabyte on top of 1.3 to read",
     ),
     Cause(
         r"write_dataframe|read_dataframe",

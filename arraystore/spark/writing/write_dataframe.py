@@ -128,7 +128,8 @@ def write_dataframe(
         Whether rows are moved to the task that owns their chunk.  If not, they must be there already
         (`repartition_by_chunk`), or the merge fails.  ``"rest"``: tasks write the chunks of which they have all rows,
         and only the other rows are moved.  It takes half of the time where rows come in the order of the array, and
-        1.6 times as long where they come in no order.
+        1.6 times as long where they come in no order.  As many tasks write as `df` has partitions; with `replace_where`
+        all rows are moved.
     sort
         Whether tasks get their rows in order.  ``"auto"``: only if the chunks of a task do not fit into its memory
         (64 MiB) together.
