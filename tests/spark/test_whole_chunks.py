@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,9 @@ Row = tuple[int, int | None, float]
 """Position, and a value for each of two arrays."""
 
 
+ROW_BYTES = 8 + 4 + 8
+
+
 @dataclass
 class Written:
     """What a fork was asked to write."""
@@ -52,7 +56,7 @@ def plan_of(grid: ChunkGrid, rows_held: int = 1 << 20) -> WritePlan:
         ValueColumn("a", "int", np.dtype("i2")),
         ValueColumn("b", "double", np.dtype("f8")),
     )
-    policy = Policy(budget=rows_held * (8 + 2 + 8))
+    policy = Policy(budget=rows_held * ROW_BYTES)
     return WritePlan(("a", "b"), grid, (), columns, (0, np.nan), policy, located=True)
 
 
@@ -115,7 +119,7 @@ def cases(draw: st.DrawFn) -> Case:
 @given(cases())
 def test_each_row_is_written_in_a_chunk_that_is_whole_or_passed_on(case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_BLOCK_ROWS", case.block)
+        patch.setattr(module, "_BLOCK_BYTES", case.block * ROW_BYTES)
         written, passed, report = sift(plan_of(case.grid, case.held), case.rows, case.size)
     here = list(rows_written(case.grid, written))
     assert Counter(here + passed) == Counter(case.rows)
@@ -130,7 +134,7 @@ def test_all_rows_are_written_where_they_come_in_order_and_chunks_fit_into_memor
     indices = [part.reshape(-1) for part in np.indices(cells.shape)]
     rows: list[Row] = [(int(at), n, float(n)) for n, at in enumerate(grid.positions(indices))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_BLOCK_ROWS", 50)
+        patch.setattr(module, "_BLOCK_BYTES", 50 * ROW_BYTES)
         written, passed, _ = sift(plan_of(grid, rows_held=3 * 7 * 9 * 4), rows, size)
     assert passed == []
     whole = np.empty(cells.shape)
@@ -144,11 +148,52 @@ def test_rows_in_no_order_are_passed_on_as_they_come_once_memory_has_ended(monke
     grid = ChunkGrid((1000,), (10,))
     order = np.arange(1000).reshape(100, 10).T.reshape(-1)  # no chunk is whole before all rows have come
     rows: list[Row] = [(int(at), int(at), 0.0) for at in order]
-    monkeypatch.setattr(module, "_BLOCK_ROWS", 100)
+    monkeypatch.setattr(module, "_BLOCK_BYTES", 100 * ROW_BYTES)
     written, passed, report = sift(plan_of(grid, rows_held=100), rows, 10)
     assert not written.blocks
     assert passed[100:] == rows[100:]
     assert report == {"rows": 0, "chunks": 0, "nbytes": 0, "left": 1000}
+
+
+def peak_bytes(action: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        action()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_chunks_that_reach_far_beyond_the_array_are_written_a_few_at_a_time() -> None:
+    grid = ChunkGrid((200, 1), (1, 100_000))
+    rows: list[Row] = [(at * 100_000, at, float(at)) for at in range(200)]
+    plan = plan_of(grid, rows_held=400_000)
+    assert peak_bytes(lambda: sift(plan, rows, 50)) < 3 * plan.policy.budget
+    written, passed, _ = sift(plan, rows, 50)
+    assert len(written.blocks) == 400
+    assert passed == []
+
+
+def test_rows_are_held_by_their_bytes_not_by_those_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK_BYTES", 1 << 16)
+    texts = (ValueColumn("a", "string", np.dtype(object)),)
+    plan = WritePlan(("a",), ChunkGrid((1000,), (1000,)), (), texts, ("",), Policy(budget=1 << 18), located=True)
+    fork: Any = Written()
+    whole = WholeChunks(plan, fork)
+    passed = 0
+    for at in range(1000):
+        row = [pa.array([at], pa.int64()), pa.array(["x" * 8000])]
+        passed += len(list(whole.take(pa.RecordBatch.from_arrays(row, names=["position", "v0"]))))
+        assert (at + 1 - passed) * 8000 <= 1 << 18
+    assert passed > 900
+
+
+@pytest.mark.parametrize(("shape", "chunk"), [((0,), (10,)), ((5, 0), (2, 3))])
+def test_rows_for_an_array_without_cells_are_passed_on(shape: tuple[int, ...], chunk: tuple[int, ...]) -> None:
+    rows: list[Row] = [(-1, 1, 1.0), (-2, 2, 2.0)]
+    written, passed, _ = sift(plan_of(ChunkGrid(shape, chunk)), rows, 10)
+    assert not written.blocks
+    assert passed == rows
 
 
 def outcome(task: int, **report: Any) -> Outcome:

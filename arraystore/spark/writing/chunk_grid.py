@@ -111,6 +111,8 @@ class ChunkGrid:
 
     def cells_inside(self, numbers: Int64s) -> Int64s:
         """Return how many cells of chunks are in the array; 0 for numbers of no chunk."""
+        if not self.chunks:
+            return np.zeros(len(numbers), np.int64)
         valid = (numbers >= 0) & (numbers < self.chunks)
         coords = np.unravel_index(np.where(valid, numbers, 0), self.counts)
         cells = valid.astype(np.int64)

@@ -9,6 +9,7 @@ counts rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,8 +33,11 @@ _OUTCOME = "outcome"
 _OF_OUTCOME = -(1 << 62)
 """Position of the rows that hold an outcome: no cell, and no code of a flaw."""
 
-_BLOCK_ROWS = 1 << 18
-"""Rows that are looked at together, at least."""
+_BLOCK_BYTES = 4 << 20
+"""Bytes of rows that are looked at together, at least."""
+
+_MOST_INLINE = 64 << 10
+"""Largest change set that goes through the shuffle, in bytes: all of them go to one task."""
 
 _SPREAD = 8
 """Chunks for each row of a block, between its first and its last one, up to which a table counts rows by chunk."""
@@ -48,6 +52,7 @@ def shuffle_rest(df: DataFrame, plan: WritePlan, tasks: int, sort: bool, attempt
     from pyspark.sql.types import BinaryType, StructField, StructType
 
     located = locate(df, plan)
+    attempt = replace(attempt, most_inline=_MOST_INLINE)
     fields = [StructField(field.name, field.dataType) for field in located.schema.fields]
 
     def rest(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -93,9 +98,9 @@ class WholeChunks:
         self._plan = plan
         self._chunks = ArrayChunks(fork, plan.arrays, plan.grid)
         self._held: list[pa.RecordBatch] = []
-        self._count = 0
-        self._next = _BLOCK_ROWS
-        self._most = max(_BLOCK_ROWS, plan.policy.budget // (8 + plan.cell_bytes))
+        self._size = 0
+        self._next = _BLOCK_BYTES
+        self._most = max(_BLOCK_BYTES, plan.policy.budget)
         self._closed = np.empty(0, np.int64)  # numbers of chunks that are written, or of which rows are passed on
         self._in_vain = False
         self._rows = self._written = self._nbytes = self._left = 0
@@ -111,13 +116,13 @@ class WholeChunks:
             yield batch
             return
         self._held.append(batch)
-        self._count += batch.num_rows
-        if self._count >= self._next:
+        self._size += batch.nbytes
+        if self._size >= self._next:
             yield from self._sift(last=False)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that are left."""
-        if self._count:
+        if self._held:
             yield from self._sift(last=True)
 
     def _sift(self, *, last: bool) -> Iterator[pa.RecordBatch]:
@@ -132,19 +137,16 @@ class WholeChunks:
             flawless = self._write_all(block, whole, positions, table)
             passed |= whole & ~flawless
             whole = flawless
-        held = ~whole & ~passed & (block.counts > 0)
-        full = int(block.counts[held].sum()) > self._most // 2
+        kept = table.filter(pa.array(block.rows_of(~whole & ~passed)))
+        full = kept.nbytes > self._most // 2
         if last or full:  # rows that do not come in order, or chunks that are larger than the memory
-            passed |= held
+            passed |= ~whole & (block.counts > 0)
             self._in_vain = full and not self._written
+            kept = kept.slice(0, 0)
         self._closed = np.union1d(self._closed, block.chunks[whole | passed])
-        self._hold(table, block.rows_of(~whole & ~passed))
+        self._held, self._size = kept.to_batches(), kept.nbytes
+        self._next = min(max(_BLOCK_BYTES, 2 * self._size), self._most)
         yield from self._pass(table, block.rows_of(passed))
-
-    def _hold(self, table: pa.Table, rows: Bools) -> None:
-        kept = table.filter(pa.array(rows))
-        self._held, self._count = kept.to_batches(), kept.num_rows
-        self._next = min(max(_BLOCK_ROWS, 2 * self._count), self._most)
 
     def _pass(self, table: pa.Table, rows: Bools) -> Iterator[pa.RecordBatch]:
         passed = table.filter(pa.array(rows))
@@ -153,33 +155,55 @@ class WholeChunks:
 
     def _write_all(self, block: _Block, whole: Bools, positions: Int64s, table: pa.Table) -> Bools:
         """Write chunks that have as many rows as cells; return which of them are without a flaw."""
-        flawed = np.zeros(len(positions), np.bool_)
-        columns: list[Array] = []
-        for number, value in enumerate(self._plan.values):
-            read = value.read(_one(table.column(1 + number)))
-            for mask in (read.absent, read.unfit, read.changed):
-                if mask is not None:
-                    flawed |= mask
-            if self._plan.reserved and (reserved := self._plan.reserved[number]) is not None:
-                flawed |= read.values == reserved
-            columns.append(read.values)
+        columns, flawed = self._read(table)
         if flawed.any():
             whole = whole & (block.count(flawed) == 0)
-        rows = block.rows_of(whole)
-        slots = np.cumsum(whole) - 1
-        cells = self._plan.grid.cells
-        flat = slots[block.places[rows]] * cells + positions[rows] % cells
-        taken = np.zeros((int(whole.sum()), cells), np.bool_)
-        taken.reshape(-1)[flat] = True
-        single = whole.copy()
-        single[whole] = taken.sum(axis=1) == block.counts[whole]  # else two rows name one cell, and another has none
-        for array, values in enumerate(columns):
-            slab = np.empty(taken.shape, values.dtype)
-            slab.reshape(-1)[flat] = values[rows]
-            for slot in np.flatnonzero(single[whole]).tolist():
-                self._write(array, int(block.chunks[whole][slot]), slab[slot])
+        single = np.zeros(len(whole), np.bool_)
+        each = self._plan.grid.cells * (self._plan.cell_bytes + 4)
+        at_once = max(1, self._plan.policy.budget // each)
+        numbers = np.flatnonzero(whole)
+        for start in range(0, len(numbers), at_once):
+            some = np.zeros(len(whole), np.bool_)
+            some[numbers[start : start + at_once]] = True
+            single |= self._write_some(block, some, positions, columns)
         self._rows += int(block.counts[single].sum())
         self._written += len(columns) * int(single.sum())
+        return single
+
+    def _read(self, table: pa.Table) -> tuple[list[Array], Bools]:
+        """Return the values of rows, by array, and which rows have one with a flaw."""
+        flawed = np.zeros(table.num_rows, np.bool_)
+        columns: list[Array] = []
+        for number, value in enumerate(self._plan.values):
+            parts, at = [np.empty(0, value.dtype)], 0
+            for chunk in table.column(1 + number).chunks:  # more than one where they have more than 2 GiB
+                read = value.read(chunk)
+                for mask in (read.absent, read.unfit, read.changed):
+                    if mask is not None:
+                        flawed[at : at + len(chunk)] |= mask
+                parts.append(read.values)
+                at += len(chunk)
+            values = np.concatenate(parts) if len(parts) > 2 else parts[-1]
+            if self._plan.reserved and (reserved := self._plan.reserved[number]) is not None:
+                flawed |= values == reserved
+            columns.append(values)
+        return columns, flawed
+
+    def _write_some(self, block: _Block, whole: Bools, positions: Int64s, columns: Sequence[Array]) -> Bools:
+        """Write chunks unless two of their rows name one cell, so that another one has none; return which are."""
+        cells = self._plan.grid.cells
+        slots = np.cumsum(whole) - 1
+        rows = np.flatnonzero(block.rows_of(whole))
+        flat = slots[block.places[rows]] * cells + positions[rows] % cells
+        count = int(whole.sum())
+        marks = np.empty(count * cells, np.uint32)  # no memory where chunks reach beyond the array
+        marks[flat] = np.arange(len(rows), dtype=np.uint32)
+        single: Bools = whole & (block.count(rows[marks[flat] != np.arange(len(rows), dtype=np.uint32)]) == 0)
+        for array, values in enumerate(columns):
+            slab = np.empty(count * cells, values.dtype)
+            slab[flat] = values[rows]
+            for slot, number in zip(slots[single].tolist(), block.chunks[single].tolist(), strict=True):
+                self._write(array, number, slab[slot * cells : (slot + 1) * cells])
         return single
 
     def _write(self, array: int, number: int, cells: Array) -> None:
@@ -187,10 +211,6 @@ class WholeChunks:
         values = cells.reshape(self._plan.grid.chunk)[inside]
         self._chunks.write(array, number, values)
         self._nbytes += values.nbytes
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 class _Block:
@@ -206,8 +226,8 @@ class _Block:
         self.counts = self.count(None)
         """Rows of each chunk."""
 
-    def count(self, rows: Bools | None) -> Int64s:
-        """Return how many of these rows each chunk has."""
+    def count(self, rows: Bools | Int64s | None) -> Int64s:
+        """Return how many of these rows, a mask or numbers, each chunk has; of all for None."""
         places = self.places if rows is None else self.places[rows]
         return np.bincount(places, minlength=len(self.chunks)).astype(np.int64)
 
