@@ -112,8 +112,8 @@ CAUSES = (
     Cause(
         r"rechunk .* of maps to series",
         "maps rechunked to series on Spark",
-        "Zstandard takes 1.3 to 1.9 times as long for series as for maps, by the processor; writing and reading the intermediate array "
-        "takes a seventh of the processor time",
+        "Zstandard takes 1.3 to 1.9 times as long for series as for maps, by the processor; writing and reading the "
+        "intermediate array takes a seventh of the processor time",
     ),
     Cause(
         r"write_dataframe|read_dataframe",
