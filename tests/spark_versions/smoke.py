@@ -67,6 +67,16 @@ def test_a_dataframe_is_written_and_read(spark: SparkSession, place: Path) -> No
     assert frame.selectExpr("count(*)", "sum(v)", "max(x)").first() == (8, float(NUMBERS[:, 2:4].sum()), 30)
 
 
+def test_rows_of_whole_chunks_are_written_in_front_of_the_shuffle(spark: SparkSession, place: Path) -> None:
+    repo = new_repository(place)
+    session = repo.writable_session("main")
+    rows = cells(spark).coalesce(1)
+    report = asp.write_dataframe(rows, session, "v", dims=["t", "x"], value="v", shuffle="rest", tasks=2)
+    session.commit("rows")
+    assert (report.rows, report.chunks, report.tasks) == (24, 4, 1 + 2)
+    assert stored(repo) == NUMBERS.tolist()
+
+
 def test_bad_rows_are_counted_and_leave_nothing_behind(spark: SparkSession, place: Path) -> None:
     repo = new_repository(place)
     session = repo.writable_session("main")
