@@ -85,15 +85,14 @@ def run(setup: Setup) -> CaseResult:
             ways = {
                 _PARQUET: partial(_parquet, frame, cube),
                 _FUNCTION: partial(_function, load, setup, frame),
-                _REST: partial(_function, load, setup, frame, "rest"),
                 _SOURCE: partial(_source, load, setup, frame),
             }
-            if kind != "in order":
-                del ways[_REST]  # it is for rows in order
+            pairs = [(_FUNCTION, _PARQUET), (_SOURCE, _FUNCTION)]
+            if kind == "in order":
+                ways[_REST] = partial(_function, load, setup, frame, "rest")
+                pairs.append((_REST, _PARQUET))
             found = measured(ways, setup)
-            for ours, peer in (_FUNCTION, _PARQUET), (_REST, _PARQUET), (_SOURCE, _FUNCTION):
-                if ours not in found:
-                    continue
+            for ours, peer in pairs:
                 ratio = median_ratio(found[ours], found[peer])
                 what = f"{ours} beside {peer}: CPU seconds of {cube.rows:,} rows {kind}"
                 shown = (f"{found[name].median('total'):.2f} s" for name in (ours, peer))

@@ -70,9 +70,11 @@ class _Refresh:
     """What it returned when the storage was made, to be used as long as it is valid."""
 
     def __eq__(self, other: object) -> bool:
-        if self is other or not isinstance(other, _Refresh) or self.current is None:
-            return self is other
-        return (self.pickled, self.wanted, self.current) == (other.pickled, other.wanted, other.current)
+        return self is other or (
+            isinstance(other, _Refresh)
+            and self.current is not None
+            and (self.pickled, self.wanted, self.current) == (other.pickled, other.wanted, other.current)
+        )
 
     def __hash__(self) -> int:
         return hash((self.pickled, self.wanted))

@@ -199,15 +199,12 @@ class ChunkAssembler:
     def _place(self, slot: int) -> slice:
         return slice(slot * self.grid.cells, (slot + 1) * self.grid.cells)
 
-    def _inside(self, number: int) -> tuple[slice, ...]:
-        return tuple(slice(0, box.stop - box.start) for box in self.grid.box(number))
-
     def _block(self, array: int, slot: int) -> Array:
         """Return the cells of an open chunk that are in the array."""
         return self._of(self._slabs[array], slot)
 
     def _of(self, slab: Array, slot: int) -> Array:
-        return slab[self._place(slot)].reshape(self.grid.chunk)[self._inside(int(self._open[slot]))]
+        return slab[self._place(slot)].reshape(self.grid.chunk)[self.grid.inside(int(self._open[slot]))]
 
     def _close(self, slots: Int64s) -> None:
         for slot in slots[np.argsort(self._open[slots])].tolist():

@@ -109,6 +109,10 @@ class ChunkGrid:
             for c, n, length in zip(coords, self.chunk, self.shape, strict=True)
         )
 
+    def inside(self, number: int) -> tuple[slice, ...]:
+        """Return the slices of a chunk's own cells that are in the array."""
+        return tuple(slice(0, box.stop - box.start) for box in self.box(number))
+
     def cells_inside(self, numbers: Int64s) -> Int64s:
         """Return how many cells of chunks are in the array; 0 for numbers of no chunk."""
         if not self.chunks:

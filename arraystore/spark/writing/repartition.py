@@ -84,9 +84,7 @@ def repartition_by_chunk(
     tasks = write_task_count(df, plan, tasks)
     name = _free_name(df)
     frame = _with_position(df, plan, name, [(column, column) for column in df.columns])
-    frame = by_owner(frame, plan, tasks, quoted(name))
-    if not streaming and (automatic or sort):
-        frame = frame.sortWithinPartitions(quoted(name))
+    frame = by_owner(frame, plan, tasks, quoted(name), sort=not streaming and (automatic or bool(sort)))
     return frame.selectExpr(*map(quoted, df.columns))
 
 
@@ -110,19 +108,20 @@ def _free_name(df: DataFrame) -> str:
     return name
 
 
-def by_owner(frame: DataFrame, plan: WritePlan, tasks: int, position: str = POSITION) -> DataFrame:
-    """Return rows with positions, those of a chunk in one of `tasks` partitions."""
+def by_owner(frame: DataFrame, plan: WritePlan, tasks: int, position: str = POSITION, *, sort: bool) -> DataFrame:
+    """Return rows with positions, those of a chunk in one of `tasks` partitions, there sorted or not."""
     owners = ChunkOwners.of(plan.grid, tasks, plan.cell_bytes)
     owner = expr(owners.sql(position))
     if hasattr(frame, "repartitionById"):
-        return frame.repartitionById(owners.tasks, owner)
-    return frame.repartition(owners.tasks, owner)  # Spark 4.0: chunks stay together, tasks are less balanced
+        frame = frame.repartitionById(owners.tasks, owner)
+    else:
+        frame = frame.repartition(owners.tasks, owner)  # Spark 4.0: chunks stay together, tasks are less balanced
+    return frame.sortWithinPartitions(position) if sort else frame
 
 
 def shuffle_by_owner(df: DataFrame, plan: WritePlan, tasks: int, *, sort: bool) -> DataFrame:
     """Return rows as ``position`` and values, with all rows of a chunk in one of `tasks` partitions."""
-    frame = by_owner(locate(df, plan), plan, tasks)
-    return frame.sortWithinPartitions(POSITION) if sort else frame
+    return by_owner(locate(df, plan), plan, tasks, sort=sort)
 
 
 def locate(df: DataFrame, plan: WritePlan) -> DataFrame:

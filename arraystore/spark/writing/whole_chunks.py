@@ -2,8 +2,7 @@
 
 Each task in front of the shuffle passes on the rows that it did not write, and one row more, with its outcome.  Which
 chunks it writes follows from its rows, and from their order only where its memory ends.  So an attempt that runs again
-may decide otherwise than the one of which other tasks have fetched rows already: `outcomes_in_front`
-counts rows.
+may decide otherwise than the one of which other tasks have fetched rows already: `outcomes_in_front` counts rows.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from arraystore._session.fork import ForkSession
 from arraystore.errors import FormatError
 from arraystore.spark.fork_job import Attempt, Outcome, read_outcome
 from arraystore.spark.spark_action import map_in_arrow
-from arraystore.spark.writing.repartition import POSITION, by_owner, locate
+from arraystore.spark.writing.repartition import by_owner, locate
 from arraystore.spark.writing.target_arrays import ArrayChunks
 from arraystore.spark.writing.write_plan import WritePlan
 
@@ -67,8 +66,7 @@ def shuffle_rest(df: DataFrame, plan: WritePlan, tasks: int, sort: bool, attempt
                 yield _with_outcome(form, attempt.result(fork, whole.report()))
 
     schema = StructType([*fields, StructField(_OUTCOME, BinaryType())])
-    frame = by_owner(map_in_arrow(located, rest, schema), plan, tasks)
-    return frame.sortWithinPartitions(POSITION) if sort else frame
+    return by_owner(map_in_arrow(located, rest, schema), plan, tasks, sort=sort)
 
 
 def _without_outcome(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -130,9 +128,8 @@ class WholeChunks:
         table = pa.Table.from_batches(self._held).combine_chunks()
         positions = table.column(0).to_numpy()
         block = _Block(positions // self._plan.grid.cells)
-        whole = (block.counts == self._plan.grid.cells_inside(block.chunks)) & (block.chunks >= 0)
-        whole &= ~np.isin(block.chunks, self._closed)
         passed = (block.chunks < 0) | np.isin(block.chunks, self._closed)
+        whole = (block.counts == self._plan.grid.cells_inside(block.chunks)) & ~passed
         if whole.any():
             flawless = self._write_all(block, whole, positions, table)
             passed |= whole & ~flawless
@@ -197,8 +194,9 @@ class WholeChunks:
         flat = slots[block.places[rows]] * cells + positions[rows] % cells
         count = int(whole.sum())
         marks = np.empty(count * cells, np.uint32)  # no memory where chunks reach beyond the array
-        marks[flat] = np.arange(len(rows), dtype=np.uint32)
-        single: Bools = whole & (block.count(rows[marks[flat] != np.arange(len(rows), dtype=np.uint32)]) == 0)
+        ordinals = np.arange(len(rows), dtype=np.uint32)
+        marks[flat] = ordinals
+        single: Bools = whole & (block.count(rows[marks[flat] != ordinals]) == 0)
         for array, values in enumerate(columns):
             slab = np.empty(count * cells, values.dtype)
             slab[flat] = values[rows]
@@ -207,8 +205,7 @@ class WholeChunks:
         return single
 
     def _write(self, array: int, number: int, cells: Array) -> None:
-        inside = tuple(slice(0, box.stop - box.start) for box in self._plan.grid.box(number))
-        values = cells.reshape(self._plan.grid.chunk)[inside]
+        values = cells.reshape(self._plan.grid.chunk)[self._plan.grid.inside(number)]
         self._chunks.write(array, number, values)
         self._nbytes += values.nbytes
 

@@ -253,16 +253,16 @@ class _Job:
 
     def run(self) -> list[Outcome]:
         """Write the rows, into a region that is emptied first if there is one."""
-        frame, plan = _arrange(self.df, self.plan, self.tasks, shuffle=bool(self.shuffle), sort=self.sort)
-        write = functools.partial(self._write, frame, plan)
-        if plan.region is not None:
-            erasure = Erasure.of(self.session, plan.region, plan.arrays, plan.fills)
-            return erase_first(self.df.sparkSession, self.session, erasure, write)
-        if self.shuffle == "rest":
+        region = self.plan.region
+        if self.shuffle == "rest" and region is None:
             with contextlib.suppress(IncompleteRestError, InvalidInputError, MergeConflictError):
-                return self._write_rest(plan)
+                return self._write_rest()
             # Rows are refused, or of a chunk that is whole there are more: the error, if it is one, comes of all rows.
-        return write(())
+        write = functools.partial(self._write, *_arrange(self.df, self.plan, self.tasks, bool(self.shuffle), self.sort))
+        if region is None:
+            return write(())
+        erasure = Erasure.of(self.session, region, self.plan.arrays, self.plan.fills)
+        return erase_first(self.df.sparkSession, self.session, erasure, write)
 
     def _write(self, frame: DataFrame, plan: WritePlan, beneath: Sequence[bytes]) -> list[Outcome]:
         def take(outcomes: list[Outcome]) -> None:
@@ -274,8 +274,9 @@ class _Job:
 
         return self._run(frame, plan.work, take)
 
-    def _write_rest(self, plan: WritePlan) -> list[Outcome]:
+    def _write_rest(self) -> list[Outcome]:
         """Write in front of the shuffle, too, what is whole there."""
+        plan = _shuffled(self.plan, self.tasks, self.sort)
         everything: list[Outcome] = []
 
         def take(outcomes: list[Outcome]) -> None:
@@ -297,7 +298,7 @@ class _Job:
 
 
 def _arrange(
-    df: DataFrame, plan: WritePlan, tasks: int, *, shuffle: bool, sort: bool | Literal["auto"]
+    df: DataFrame, plan: WritePlan, tasks: int, shuffle: bool, sort: bool | Literal["auto"]
 ) -> tuple[DataFrame, WritePlan]:
     """Return the rows as tasks get them, and the plan for them."""
     automatic = sorts_automatically(sort)
@@ -306,5 +307,12 @@ def _arrange(
             raise InvalidInputError("sort=True needs shuffle=True: repartition_by_chunk sorts, too")
         columns = dict.fromkeys([*(axis.column for axis in plan.axes), *(value.column for value in plan.values)])
         return df.selectExpr(*map(quoted, columns)), plan
-    ordered = not plan.fits(-(-plan.grid.chunks // tasks)) if automatic else bool(sort)
-    return shuffle_by_owner(df, plan, tasks, sort=ordered), plan.of_positions(ordered=ordered)
+    shuffled = _shuffled(plan, tasks, sort)
+    return shuffle_by_owner(df, plan, tasks, sort=shuffled.policy.ordered), shuffled
+
+
+def _shuffled(plan: WritePlan, tasks: int, sort: bool | Literal["auto"]) -> WritePlan:
+    """Return the plan for rows behind a shuffle, which are in order where they have to be."""
+    if sorts_automatically(sort):
+        return plan.of_positions(ordered=not plan.fits(-(-plan.grid.chunks // tasks)))
+    return plan.of_positions(ordered=bool(sort))
