@@ -106,6 +106,16 @@ def test_registering_is_harmless_however_often(spark: SparkSession, place: Path)
     assert len(list(repo.ancestry(branch="main"))) == 2
 
 
+def test_rows_of_three_indices_are_the_same_behind_the_shuffle(spark: SparkSession, place: Path) -> None:
+    session = new_repository(place).writable_session("main")
+    zarr.create_array(session.store, name="cube", shape=(3, 4, 5), chunks=(2, 2, 2), dtype="f4")
+    rows = spark.range(61).selectExpr("int(id % 3) AS t", "id DIV 3 % 4 AS y", "id DIV 12 AS x", "id")
+    for sort in (True, False):
+        owned = asp.repartition_by_chunk(rows, session, "cube", dims=["t", "y", "x"], sort=sort)
+        assert owned.schema == rows.schema
+        assert sorted(map(tuple, owned.collect())) == sorted(map(tuple, rows.collect()))
+
+
 def test_the_data_source_saves_and_its_errors_come_back(spark: SparkSession, place: Path) -> None:
     repo = new_repository(place)
     asp.register(spark)

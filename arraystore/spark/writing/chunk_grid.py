@@ -180,19 +180,24 @@ class ChunkOwners:
 
     def sql(self, position: str) -> str:
         """Return `owner` as an expression of Spark SQL over the column of positions; flawed rows go to some task."""
+        number = f"(greatest({position}, 0L) DIV {self.grid.cells}L)"
+        coords: list[str] = []
+        for axis, (count, stride) in enumerate(zip(self.grid.counts, self.grid.chunk_strides, strict=True)):
+            coord = number if stride == 1 else f"({number} DIV {stride}L)"
+            coords.append(f"({coord} % {count}L)" if axis > 0 and self.grid.chunks != count * stride else coord)
+        return self._sql(coords)
+
+    def sql_of_indices(self, indices: Sequence[str]) -> str:
+        """Return `owner` as one over columns of indices of type BIGINT; flawed rows go to some task."""
+        sides = zip(indices, self.grid.chunk, strict=True)
+        return self._sql([f"(greatest({index}, 0L) DIV {side}L)" for index, side in sides])
+
+    def _sql(self, coords: Sequence[str]) -> str:
         if self.tasks == 1 or self.grid.chunks == 0:
             return "0"
-        number = f"(greatest({position}, 0L) DIV {self.grid.cells}L)"
         terms: list[str] = []
-        for axis, (count, stride, weight) in enumerate(
-            zip(self.grid.counts, self.grid.chunk_strides, self.weights, strict=True)
-        ):
-            step = self.run if axis == len(self.grid.counts) - 1 else 1
-            if weight % self.tasks == 0 or count <= step:
-                continue
-            coord = number if stride == 1 else f"({number} DIV {stride}L)"
-            if axis > 0 and self.grid.chunks != count * stride:
-                coord = f"({coord} % {count}L)"
-            coord = coord if step == 1 else f"({coord} DIV {step}L)"
-            terms.append(f"{coord} * {weight % self.tasks}L")
+        for axis, (coord, count, weight) in enumerate(zip(coords, self.grid.counts, self.weights, strict=True)):
+            run = self.run if axis == len(coords) - 1 else 1
+            if weight % self.tasks and count > run:
+                terms.append(f"{coord if run == 1 else f'({coord} DIV {run}L)'} * {weight % self.tasks}L")
         return f"CAST(({' + '.join(terms) or '0L'}) % {self.tasks}L AS INT)"

@@ -27,6 +27,7 @@ from arraystore.spark.cluster import slots
 from arraystore.spark.spark_action import map_in_arrow, run_action
 from arraystore.spark.writing.chunk_grid import ChunkOwners
 from arraystore.spark.writing.columns import quoted
+from arraystore.spark.writing.packed_indices import PackedIndices
 from arraystore.spark.writing.planning import DimensionColumnKinds, DimensionColumnNames, plan_axes
 from arraystore.spark.writing.rejected_rows import EXAMPLES
 from arraystore.spark.writing.write_plan import WritePlan
@@ -82,10 +83,27 @@ def repartition_by_chunk(
         raise InvalidInputError("sort=True needs a DataFrame: Spark does not sort the rows of a stream; leave it out")
     plan = plan_axes(session, df.schema, path, dims=dims, coords=coords, tolerance=tolerance)
     tasks = write_task_count(df, plan, tasks)
+    sort = not streaming and (automatic or bool(sort))
     name = _free_name(df)
-    frame = _with_position(df, plan, name, [(column, column) for column in df.columns])
-    frame = by_owner(frame, plan, tasks, quoted(name), sort=not streaming and (automatic or bool(sort)))
+    names = [(column, column) for column in df.columns]
+    if plan.in_spark:
+        frame = _to_owners_by_indices(df, plan, tasks, name)
+        if not sort:
+            return frame
+        frame = _with_position(frame, plan, name, names).sortWithinPartitions(quoted(name))
+    else:
+        frame = by_owner(_with_position(df, plan, name, names), plan, tasks, quoted(name), sort=sort)
     return frame.selectExpr(*map(quoted, df.columns))
+
+
+def _to_owners_by_indices(df: DataFrame, plan: WritePlan, tasks: int, prefix: str) -> DataFrame:
+    """Return the same rows, with those of a chunk in one partition; no position is made for that."""
+    owners = ChunkOwners.of(plan.grid, tasks, plan.cell_bytes)
+    packed = PackedIndices.of(df, plan, prefix)
+    if packed is None:
+        return _to_owners(df, owners, owners.sql_of_indices([axis.sql() for axis in plan.axes]))
+    owner = f"coalesce({owners.sql_of_indices(packed.indices())}, 0)"
+    return packed.unpack(_to_owners(packed.pack(df), owners, owner), df.columns)
 
 
 def sorts_automatically(sort: bool | Literal["auto"]) -> bool:
@@ -111,12 +129,15 @@ def _free_name(df: DataFrame) -> str:
 def by_owner(frame: DataFrame, plan: WritePlan, tasks: int, position: str = POSITION, *, sort: bool) -> DataFrame:
     """Return rows with positions, those of a chunk in one of `tasks` partitions, there sorted or not."""
     owners = ChunkOwners.of(plan.grid, tasks, plan.cell_bytes)
-    owner = expr(owners.sql(position))
-    if hasattr(frame, "repartitionById"):
-        frame = frame.repartitionById(owners.tasks, owner)
-    else:
-        frame = frame.repartition(owners.tasks, owner)  # Spark 4.0: chunks stay together, tasks are less balanced
+    frame = _to_owners(frame, owners, owners.sql(position))
     return frame.sortWithinPartitions(position) if sort else frame
+
+
+def _to_owners(frame: DataFrame, owners: ChunkOwners, owner: str) -> DataFrame:
+    """Return rows in the partitions that an expression names."""
+    if hasattr(frame, "repartitionById"):
+        return frame.repartitionById(owners.tasks, expr(owner))
+    return frame.repartition(owners.tasks, expr(owner))  # Spark 4.0: chunks stay together, tasks are less balanced
 
 
 def shuffle_by_owner(df: DataFrame, plan: WritePlan, tasks: int, *, sort: bool) -> DataFrame:

@@ -1,0 +1,107 @@
+"""Indices of rows in one integer while they are shuffled.
+
+A row of Spark has eight bytes for each column whatever its type, so three columns of indices are shuffled as one, and
+are unpacked behind the shuffle by shifts. Positions (see `arraystore.spark.writing.chunk_grid`) would be as small, but
+take four divisions for each index to unpack, which costs more than the shuffle saves. Rows outside of the array keep
+their columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from pyspark.sql.functions import expr
+
+from arraystore.spark.writing.columns import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField
+
+    from arraystore.spark.writing.write_plan import WritePlan
+
+_MOST_BITS = 63
+_FEWEST_COLUMNS = 3
+"""Columns of indices from which on two, one with all of them and one for rows outside of the array, are fewer."""
+
+
+@dataclass(frozen=True)
+class PackedIndices:
+    """Columns of indices along an array, and the bits that each takes."""
+
+    fields: tuple[StructField, ...]
+    """Columns of the frame, in the order of the dimensions."""
+    sizes: tuple[int, ...]
+    """Length of the array along each of them."""
+    prefix: str
+    """What the name of no column of the frame begins with."""
+
+    @classmethod
+    def of(cls, df: DataFrame, plan: WritePlan, prefix: str) -> PackedIndices | None:
+        """Return how rows are packed; None where they had better stay as they are."""
+        columns = [axis.column for axis in plan.axes]
+        if any(axis.labels is not None for axis in plan.axes) or len(set(columns)) < len(columns):
+            return None
+        if len(columns) < _FEWEST_COLUMNS or not plan.grid.chunks:
+            return None
+        packed = cls(tuple(df.schema[column] for column in columns), plan.grid.shape, prefix)
+        return packed if sum(packed._bits) <= _MOST_BITS else None
+
+    @property
+    def _bits(self) -> list[int]:
+        return [max(1, (size - 1).bit_length()) for size in self.sizes]
+
+    @property
+    def _shifts(self) -> list[int]:
+        return list(accumulate(self._bits[:0:-1], initial=0))[::-1]
+
+    @property
+    def _names(self) -> list[str]:
+        return [quoted(field.name) for field in self.fields]
+
+    @property
+    def _packed(self) -> str:
+        return quoted(f"{self.prefix}_packed")
+
+    @property
+    def _outside(self) -> str:
+        return quoted(f"{self.prefix}_outside")
+
+    def pack(self, df: DataFrame) -> DataFrame:
+        """Return rows with the packed indices, and with what lies outside of the array, in place of their columns."""
+        inside = " AND ".join(
+            f"{name} BETWEEN 0 AND {size - 1}L" for name, size in zip(self._names, self.sizes, strict=True)
+        )
+        parts = (
+            f"shiftleft(CAST({name} AS BIGINT), {shift})" for name, shift in zip(self._names, self._shifts, strict=True)
+        )
+        frame = df.selectExpr("*", f"CASE WHEN {inside} THEN {' | '.join(parts)} END AS {self._packed}")
+        outside = f"CASE WHEN {self._packed} IS NULL THEN struct({', '.join(self._names)}) END AS {self._outside}"
+        mine = {field.name for field in self.fields}
+        return frame.selectExpr(self._packed, outside, *(quoted(name) for name in df.columns if name not in mine))
+
+    def indices(self) -> list[str]:
+        """Return the indices as expressions of type BIGINT; NULL for rows outside of the array."""
+        return [
+            f"({self._shifted(shift)} & {(1 << bits) - 1}L)"
+            for bits, shift in zip(self._bits, self._shifts, strict=True)
+        ]
+
+    def _shifted(self, shift: int) -> str:
+        return f"shiftright({self._packed}, {shift})" if shift else self._packed
+
+    def unpack(self, frame: DataFrame, columns: list[str]) -> DataFrame:
+        """Return rows with the columns that they had."""
+        indices = {field.name: (field, index) for field, index in zip(self.fields, self.indices(), strict=True)}
+        return frame.select(
+            *(self._unpacked(*indices[name]) if name in indices else expr(quoted(name)) for name in columns)
+        )
+
+    def _unpacked(self, field: StructField, index: str) -> Column:
+        kind, name = field.dataType.simpleString(), quoted(field.name)
+        text = f"CASE WHEN {self._packed} IS NULL THEN {self._outside}.{name} ELSE CAST({index} AS {kind}) END"
+        if not field.nullable:
+            text = f"coalesce({text}, CAST(0 AS {kind}))"
+        return expr(text).alias(field.name, metadata=field.metadata)
