@@ -8,6 +8,11 @@ the rows, 1 shuffles them, 0.6 bring them to Python (1.5 where Spark measures ea
 settings of `start_session`), and 0.15 make chunks of them (0.2 of rows in any order). Putting chunks together in front
 of the shuffle would bring all rows to Python there, and those that are left over a second time: it saves at most the
 shuffle where rows come in order, and adds the way to Python where they do not.
+
+`repartition_by_chunk` keeps the columns of the place, so that its rows are larger.  It adds no position to them, from
+which it could tell the owner, but tells it from the indices, and packs those while they are shuffled: 16.8 million rows
+in any order, saved by the data source, take 7.5 CPU seconds so, 7.7 unpacked, and 10 with positions beside their
+columns (`write_dataframe`: 6.2).
 """
 
 from __future__ import annotations
