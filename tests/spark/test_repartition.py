@@ -104,6 +104,15 @@ def test_indices_of_sixty_bits_stay_exact(spark: SparkSession, session: ars.Sess
     assert sorted(map(tuple, moved.collect())) == sorted(places)
 
 
+def test_packed_columns_may_have_any_name(spark: SparkSession, session: ars.Session) -> None:
+    names = ["it's a `t`.x", "position_packed", "select"]
+    rows = spark.range(700).selectExpr("id % 7 AS a", "id DIV 7 % 9 AS b", "id DIV 63 AS c").toDF(*names)
+    assert packed(rows, session, "v", names)
+    moved = repartition_by_chunk(rows, session, "v", dims=names, tasks=2, sort=False)
+    assert moved.schema == rows.schema
+    assert sorted(map(tuple, moved.collect())) == sorted(map(tuple, rows.collect()))
+
+
 def packed(rows: DataFrame, session: ars.Session, path: str, dims: Sequence[str]) -> bool:
     plan = plan_axes(session, rows.schema, path, dims=list(dims), coords="index", tolerance=None)
     return PackedIndices.of(rows, plan, "p") is not None
