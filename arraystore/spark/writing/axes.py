@@ -110,12 +110,16 @@ class Axis:
         name = quoted(self.column)
         if self.labels is None:
             index = f"CAST({name} AS BIGINT)"
-            index = f"CASE WHEN {name} BETWEEN 0 AND {self.size - 1}L THEN {index} ELSE {NOWHERE}L END"
+            index = f"CASE WHEN {self.inside_sql()} THEN {index} ELSE {NOWHERE}L END"
         else:
             regular = self.labels.regular
             assert regular is not None
             index = regular.sql(self._label_sql(name), self.labels.tolerance)
         return f"CASE WHEN {name} IS NULL THEN {MISSING}L ELSE {index} END"
+
+    def inside_sql(self) -> str:
+        """Return whether a column of indices holds one of the array, as an expression of Spark SQL."""
+        return f"{quoted(self.column)} BETWEEN 0 AND {self.size - 1}L"
 
     def _label_sql(self, name: str) -> str:
         assert self.labels is not None

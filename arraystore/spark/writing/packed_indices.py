@@ -18,8 +18,9 @@ from arraystore.spark.writing.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructField
+    from pyspark.sql.types import StructField, StructType
 
+    from arraystore.spark.writing.axes import Axis
     from arraystore.spark.writing.write_plan import WritePlan
 
 _MOST_BITS = 63
@@ -31,35 +32,31 @@ _FEWEST_COLUMNS = 3
 class PackedIndices:
     """Columns of indices along an array, and the bits that each takes."""
 
-    fields: tuple[StructField, ...]
-    """Columns of the frame, in the order of the dimensions."""
-    sizes: tuple[int, ...]
-    """Length of the array along each of them."""
+    axes: tuple[Axis, ...]
+    """Dimensions of the array."""
+    schema: StructType
+    """Columns of the frame."""
     prefix: str
     """What the name of no column of the frame begins with."""
 
     @classmethod
     def of(cls, df: DataFrame, plan: WritePlan, prefix: str) -> PackedIndices | None:
         """Return how rows are packed; None where they had better stay as they are."""
-        columns = [axis.column for axis in plan.axes]
-        if any(axis.labels is not None for axis in plan.axes) or len(set(columns)) < len(columns):
+        columns = {axis.column for axis in plan.axes}
+        if any(axis.labels is not None for axis in plan.axes) or len(columns) < len(plan.axes):
             return None
         if len(columns) < _FEWEST_COLUMNS or not plan.grid.chunks:
             return None
-        packed = cls(tuple(df.schema[column] for column in columns), plan.grid.shape, prefix)
+        packed = cls(plan.axes, df.schema, prefix)
         return packed if sum(packed._bits) <= _MOST_BITS else None
 
     @property
     def _bits(self) -> list[int]:
-        return [max(1, (size - 1).bit_length()) for size in self.sizes]
+        return [max(1, (axis.size - 1).bit_length()) for axis in self.axes]
 
     @property
     def _shifts(self) -> list[int]:
         return list(accumulate(self._bits[:0:-1], initial=0))[::-1]
-
-    @property
-    def _names(self) -> list[str]:
-        return [quoted(field.name) for field in self.fields]
 
     @property
     def _packed(self) -> str:
@@ -71,16 +68,13 @@ class PackedIndices:
 
     def pack(self, df: DataFrame) -> DataFrame:
         """Return rows with the packed indices, and with what lies outside of the array, in place of their columns."""
-        inside = " AND ".join(
-            f"{name} BETWEEN 0 AND {size - 1}L" for name, size in zip(self._names, self.sizes, strict=True)
-        )
-        parts = (
-            f"shiftleft(CAST({name} AS BIGINT), {shift})" for name, shift in zip(self._names, self._shifts, strict=True)
-        )
+        names = [quoted(axis.column) for axis in self.axes]
+        inside = " AND ".join(axis.inside_sql() for axis in self.axes)
+        parts = (f"shiftleft(CAST({name} AS BIGINT), {at})" for name, at in zip(names, self._shifts, strict=True))
         frame = df.selectExpr("*", f"CASE WHEN {inside} THEN {' | '.join(parts)} END AS {self._packed}")
-        outside = f"CASE WHEN {self._packed} IS NULL THEN struct({', '.join(self._names)}) END AS {self._outside}"
-        mine = {field.name for field in self.fields}
-        return frame.selectExpr(self._packed, outside, *(quoted(name) for name in df.columns if name not in mine))
+        outside = f"CASE WHEN {self._packed} IS NULL THEN struct({', '.join(names)}) END AS {self._outside}"
+        others = (name for name in map(quoted, self.schema.names) if name not in names)
+        return frame.selectExpr(self._packed, outside, *others)
 
     def indices(self) -> list[str]:
         """Return the indices as expressions of type BIGINT; NULL for rows outside of the array."""
@@ -92,11 +86,14 @@ class PackedIndices:
     def _shifted(self, shift: int) -> str:
         return f"shiftright({self._packed}, {shift})" if shift else self._packed
 
-    def unpack(self, frame: DataFrame, columns: list[str]) -> DataFrame:
+    def unpack(self, frame: DataFrame) -> DataFrame:
         """Return rows with the columns that they had."""
-        indices = {field.name: (field, index) for field, index in zip(self.fields, self.indices(), strict=True)}
+        indices = dict(zip((axis.column for axis in self.axes), self.indices(), strict=True))
         return frame.select(
-            *(self._unpacked(*indices[name]) if name in indices else expr(quoted(name)) for name in columns)
+            *(
+                self._unpacked(field, indices[field.name]) if field.name in indices else expr(quoted(field.name))
+                for field in self.schema
+            )
         )
 
     def _unpacked(self, field: StructField, index: str) -> Column:

@@ -93,9 +93,8 @@ def repartition_by_chunk(
     names = [(column, column) for column in df.columns]
     if plan.in_spark:
         frame = _to_owners_by_indices(df, plan, tasks, name)
-        if not sort:
-            return frame
-        frame = _with_position(frame, plan, name, names).sortWithinPartitions(quoted(name))
+        if sort:
+            frame = _with_position(frame, plan, name, names).sortWithinPartitions(quoted(name))
     else:
         frame = by_owner(_with_position(df, plan, name, names), plan, tasks, quoted(name), sort=sort)
     return frame.selectExpr(*map(quoted, df.columns))
@@ -108,7 +107,7 @@ def _to_owners_by_indices(df: DataFrame, plan: WritePlan, tasks: int, prefix: st
     if packed is None:
         return _to_owners(df, owners, owners.sql_of_indices([axis.sql() for axis in plan.axes]))
     owner = f"coalesce({owners.sql_of_indices(packed.indices())}, 0)"
-    return packed.unpack(_to_owners(packed.pack(df), owners, owner), df.columns)
+    return packed.unpack(_to_owners(packed.pack(df), owners, owner))
 
 
 def sorts_automatically(sort: bool | Literal["auto"]) -> bool:
