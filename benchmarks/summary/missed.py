@@ -47,9 +47,9 @@ CAUSES = (
     Cause(
         r"96 maps of 1 MiB, raw|8 maps of 16 MiB, raw|1024 KiB chunks, tmpfs",
         "raw chunks of 1 MiB and more on a file system in memory",
-        "a chunk is copied by the kernel at 5 to 10 GB/s and checked at 29, in threads that Zarr's event loop wakes: "
+        "a chunk is copied by the kernel at 5 to 16 GB/s and checked at 29, in threads that Zarr's event loop wakes: "
         "zarrs has neither the loop nor the checksum, Icechunk keeps a reference to the caller's array and writes "
-        "later; `session.write` and `session.read` take 0.6 of the time",
+        "later; `session.write` and `session.read` take 0.6 to 0.8 of the time",
     ),
     Cause(
         r"64 KiB chunks, tmpfs",
@@ -65,7 +65,7 @@ CAUSES = (
     Cause(
         r"a point through",
         "a point through 10,000 chunks",
-        "the way through `zarr.Array`; `session.read` takes 0.7 to 1.0 of TensorStore's time, by the machine",
+        "the way through `zarr.Array`; `session.read` takes 0.7 to 1.03 of TensorStore's time, by the machine",
     ),
     Cause(
         r"random 32³ crops",
@@ -77,14 +77,14 @@ CAUSES = (
     Cause(
         r"200 variables: (xr.open_zarr|list\(arrays\))",
         "opening and listing 200 variables",
-        "Zarr decodes the metadata of each array, whichever store it is in; ratios differ from run to run (0.98 and "
-        "1.03 in the one before)",
+        "Zarr decodes the metadata of each array, whichever store it is in; ratios differ from run to run (0.98 to "
+        "1.18)",
     ),
     Cause(
         r"S3, 25 ms: 64 maps of 1 MiB, raw: write",
         "chunks of 1 MiB written to S3",
         "as many requests for chunks as plain Zarr sends, most of whose time is the server's on the same two cores, "
-        "and then the PUT of the commit, 27 ms, which plain Zarr does not make; Icechunk takes 1.24 of the time",
+        "and then the PUT of the commit, 27 ms, which plain Zarr does not make; Icechunk takes 1.17 of the time",
     ),
     Cause(
         r"one reference a file",
@@ -101,13 +101,13 @@ CAUSES = (
         r"CPU seconds of .* rows in",
         "frames of Spark, in processor time",
         "`df.write` sends the columns of the place of a row to Python, three where `write_dataframe` sends one; it "
-        "takes 0.9 to 1.0 of the processor time of Parquet, `write_dataframe` 0.7 to 0.8",
+        "takes 0.88 to 1.03 of the processor time of Parquet, `write_dataframe` 0.7 to 0.8",
     ),
     Cause(
         r"rechunk .* of maps to series",
         "maps rechunked to series on Spark",
         "Zstandard takes 1.3 to 1.9 times as long for series as for maps, by the processor: without the intermediate "
-        "array, which takes a seventh of the processor time, it would be 1.45 times a copy here",
+        "array, which takes a seventh of the processor time, it would be 1.46 times a copy here",
     ),
     Cause(
         r"write_dataframe|read_dataframe",
