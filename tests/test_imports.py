@@ -53,7 +53,7 @@ _session.pipeline.blocks _session.pipeline.byte_codecs _session.pipeline.chains 
 _session.pipeline.emptiness _session.pipeline.installing _session.pipeline.large_chunks _session.pipeline.lookup
 _session.pipeline.pipeline _session.pipeline.projection _session.pipeline.reading
 _session.pipeline.scatter _session.pipeline.shards _session.pipeline.single_chunks _session.pipeline.target
-_session.pipeline.threads _session.pipeline.writing
+_session.pipeline.threads _session.pipeline.writing _session.pipeline.zstd_levels
 errors
 storage.cache_usage storage.forking storage.keys storage.local storage.local_files storage.local_fsyncs
 storage.local_handles storage.local_sources storage.object_state storage.protocol storage.source_urls

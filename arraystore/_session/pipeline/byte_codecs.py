@@ -9,6 +9,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import field, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -17,8 +18,10 @@ import numcodecs
 import numpy as np
 import zstandard
 
+from arraystore._format.ids import NodeId
 from arraystore._format.types import Array, Bytes
 from arraystore._runtime.values import dataclass
+from arraystore._session.pipeline.zstd_levels import DEFAULT_LEVEL, SampledLevel, level_of_array
 
 _KEPT_LEVEL = 9
 """Highest level of zstd of which a thread keeps the memory: higher ones may take hundreds of megabytes."""
@@ -44,18 +47,38 @@ class ByteCodec:
     """Name in `KINDS`."""
     config: tuple[tuple[str, Any], ...] = ()
     """Configuration, as numcodecs has it."""
+    open_level: SampledLevel | None = field(default=None, compare=False)
+    """Level of zstd of the array that chunks are written to; None if the configuration says it, and for readers."""
+
+    def writing_to(self, node_id: NodeId) -> ByteCodec:
+        """Return the codec that writes chunks of an array."""
+        leaves_it_open = self.kind == "zstd" and not dict(self.config).get("level", 0)
+        return replace(self, open_level=level_of_array(node_id)) if leaves_it_open else self
 
     @property
     def growth(self) -> int | None:
         """Bytes that encoding adds to any data; None if that depends on the data."""
         return KINDS[self.kind].growth
 
-    def encode(self, data: Array) -> Bytes:
-        """Return encoded data, whose memory may be that of `data`; raises `UndecodableError`."""
+    def encode(self, data: Array, together: int) -> Bytes:
+        """Return encoded data, whose memory may be that of `data`; raises `UndecodableError`.
+
+        So many bytes are written together with these, and these are among them.
+        """
         try:
-            return _bytes_of(KINDS[self.kind].encode(self.config, data))
+            config = self.config_for(data.reshape(1, -1), together)
+            return _bytes_of(KINDS[self.kind].encode(config, data))
         except Exception as error:
             raise UndecodableError(str(error)) from error
+
+    def config_for(self, chunks: Array, together: int) -> Config:
+        """Return the configuration that encodes chunks, an axis of them before their items."""
+        if self.open_level is None:
+            return self.config
+        options = dict(self.config)
+        size_of = partial(_frame_size, bool(options.get("checksum", False)))
+        level = self.open_level.level(chunks.view(np.uint8), together, size_of)
+        return (("checksum", options.get("checksum", False)), ("level", level))
 
     def decode(self, data: Bytes, most: int, out: Bytes | None = None) -> Bytes:
         """Return decoded data of `most` bytes at most, in `out` or the memory of `data` where the codec can.
@@ -149,7 +172,7 @@ def _inflate(window: int, _config: Config, data: Bytes, most: int, _out: Bytes |
 def zstd_options(config: Config) -> tuple[int, bool]:
     """Return level, where 0 is the default of the C library, and whether frames have checksums."""
     options = dict(config)
-    return int(options.get("level", 0)) or 3, bool(options.get("checksum", False))
+    return int(options.get("level", 0)) or DEFAULT_LEVEL, bool(options.get("checksum", False))
 
 
 class _Contexts(threading.local):
@@ -184,6 +207,10 @@ def _compress(config: Config, data: Array) -> Any:
     if len(data) >= _LARGE:
         return numcodecs.zstd.compress(data, level, checksum)
     return _contexts.compressor(level, checksum).compress(data.data)
+
+
+def _frame_size(checksum: bool, level: int, data: Bytes) -> int:
+    return len(_compress((("checksum", checksum), ("level", level)), data))
 
 
 def _decompress(_config: Config, data: Bytes, most: int, out: Bytes | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import zstandard
 
 from arraystore._chunks.read_memory import KeptMemory, ReadMemory
+from arraystore._format.ids import NodeId
 from arraystore._format.types import Array, Bytes, Int64s
 from arraystore._runtime.values import dataclass
 from arraystore._session.pipeline.blocks import Block
@@ -193,18 +195,24 @@ class ChunkCodec:
 
     # -- encoding -----------------------------------------------------------------------------------------------
 
+    def writing_to(self, node_id: NodeId) -> ChunkCodec:
+        """Return the codec that writes chunks of an array."""
+        if self.is_raw:
+            return self
+        return replace(self, stages=tuple([stage.writing_to(node_id) for stage in self.stages]))
+
     def encode_one(self, chunk: Array) -> memoryview:
         """Return the bytes of one chunk; they may be those of the array."""
-        return self._encode(np.ascontiguousarray(self.stored(chunk), dtype=self.dtype))
+        return self._encode(np.ascontiguousarray(self.stored(chunk), dtype=self.dtype), self.nbytes)
 
-    def encode_stored(self, data: memoryview) -> memoryview:
-        """Return the encoded bytes of a chunk of which these are the bytes as they are stored."""
-        return self._encode(np.frombuffer(data, dtype=self.dtype))
+    def encode_stored(self, data: memoryview, together: int) -> memoryview:
+        """Return the encoded bytes of a chunk, one of some that are written, of which these are the bytes as stored."""
+        return self._encode(np.frombuffer(data, dtype=self.dtype), together)
 
-    def _encode(self, chunk: Array) -> memoryview:
+    def _encode(self, chunk: Array, together: int) -> memoryview:
         data = chunk.reshape(-1)
         for stage in self.stages:
-            data = stage.encode(data)
+            data = stage.encode(data, together)
         return data.view(np.uint8).data
 
     def encode(self, chunks: Array, threads: int) -> list[memoryview]:
@@ -215,7 +223,7 @@ class ChunkCodec:
 
         def piece(numbers: range) -> None:
             for number in numbers:
-                encoded[number] = self._encode(chunks[number])
+                encoded[number] = self._encode(chunks[number], chunks.nbytes)
 
         step = max(1, _PIECE // self.nbytes)
         pieces = [range(first, min(first + step, len(chunks))) for first in range(0, len(chunks), step)]
@@ -224,8 +232,8 @@ class ChunkCodec:
 
     def _compress(self, chunks: Array, threads: int) -> list[memoryview]:
         """Compress chunks into frames."""
-        level, checksum = zstd_options(self.stages[0].config)
         count, size = len(chunks), self.nbytes
+        level, checksum = zstd_options(self.stages[0].config_for(chunks.reshape(count, -1), count * size))
         segments = np.stack([np.arange(count) * size, np.full(count, size)], axis=1).astype(np.uint64)
         compressor = zstandard.ZstdCompressor(level=level, write_checksum=checksum)
         data = chunks.reshape(-1).view(np.uint8).data

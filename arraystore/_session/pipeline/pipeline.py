@@ -40,6 +40,9 @@ _INLINE = 1 << 18
 _FEWEST = 4
 """Chunks for which a selection is handled as a whole: of fewer, making it one takes longer than a step for each."""
 
+_LARGE = 1 << 18
+"""Bytes from which fewer chunks are written as a whole, too: encoding and storing them takes most of the time."""
+
 _LISTED = 64
 """Chunks of a read up to which a copy of each costs less than finding runs of them."""
 
@@ -183,7 +186,7 @@ class ArrayStoreCodecPipeline(CodecPipeline):
         hierarchy = store._pipeline_hierarchy(writing=writing)
         measured = writing and hierarchy.writable().packs.settings.statistics
         singly = isinstance(codec, ChunkCodec) and not measured and are_few(hierarchy, batch, codec, writing=writing)
-        if len(batch) < _fewest(codec) and not (singly or measured):
+        if len(batch) < _fewest(codec, writing=writing) and not (singly or measured):
             return None
         handle = _handle(hierarchy, path.path, len(codec.shape))
         native = spec.dtype.to_native_dtype()
@@ -206,8 +209,10 @@ class ArrayStoreCodecPipeline(CodecPipeline):
 register_pipeline(ArrayStoreCodecPipeline)
 
 
-def _fewest(codec: ArrayCodec) -> int:
-    return 1 if isinstance(codec, ShardCodec) else _FEWEST
+def _fewest(codec: ArrayCodec, *, writing: bool) -> int:
+    if isinstance(codec, ShardCodec):
+        return 1
+    return min(_FEWEST, -(-_LARGE // codec.nbytes)) if writing else _FEWEST
 
 
 def _handle(hierarchy: Hierarchy, key: str, dimensions: int) -> ArrayHandle | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from arraystore._format.ids import NodeId
 from arraystore._format.types import Array, Bytes, Int64s
 from arraystore._runtime.values import dataclass
 from arraystore._session.pipeline.byte_codecs import UndecodableError
@@ -97,6 +99,10 @@ class ShardCodec:
         return references
 
     # -- writing ------------------------------------------------------------------------------------------------
+
+    def writing_to(self, node_id: NodeId) -> ShardCodec:
+        """Return the codec that writes shards of an array."""
+        return replace(self, inner=self.inner.writing_to(node_id))
 
     def encode(self, shards: Array, fill: FillValue) -> list[memoryview]:
         """Encode shards that are contiguous; chunks that are empty are left out."""

@@ -120,7 +120,7 @@ def put_chunk(
 ) -> None:
     """Write a chunk, or delete it if it is empty."""
     if fill.find(chunk.reshape(*[1] * chunk.ndim, *chunk.shape), chunk.ndim) is None:
-        hierarchy.set_chunk_sync(handle, coords, codec.encode_one(chunk))
+        hierarchy.set_chunk_sync(handle, coords, codec.writing_to(handle.node.id).encode_one(chunk))
     else:
         hierarchy.delete_chunk(handle, coords)
 

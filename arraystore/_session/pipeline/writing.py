@@ -57,7 +57,7 @@ class SelectionWriter:
     def __init__(self, hierarchy: Hierarchy, handle: ArrayHandle, codec: ArrayCodec, fill: FillValue) -> None:
         self.hierarchy = hierarchy
         self.handle = handle
-        self.codec = codec
+        self.codec = codec.writing_to(handle.node.id)
         self.fill = fill
         self.changes = hierarchy.writable()
         measured = self.changes.packs.settings.statistics
@@ -160,7 +160,10 @@ class SelectionWriter:
         """Take chunks into packs; returns source, offset and length of each, shape (n, 3)."""
         packs, size = self.changes.packs, self.codec.nbytes
         if not self.codec.is_raw and self._is_large:
-            return self._add_each(len(at), lambda: _encoder(_Gatherer(stored, counts, at, self.codec), self.codec))
+            together = len(at) * size
+            return self._add_each(
+                len(at), lambda: _encoder(_Gatherer(stored, counts, at, self.codec), self.codec, together)
+            )
         if not self.codec.is_raw:
             return self._add_frames(self._encoded(_gathered(stored, counts, at, self.codec)))
         if size >= packs.settings.own_object:
@@ -242,9 +245,9 @@ class _Gatherer:
         return chunk.reshape(-1).view(np.uint8).data
 
 
-def _encoder(chunks: _Gatherer, codec: ArrayCodec) -> Callable[[int], memoryview]:
+def _encoder(chunks: _Gatherer, codec: ArrayCodec, together: int) -> Callable[[int], memoryview]:
     assert isinstance(codec, ChunkCodec)
-    return lambda number: codec.encode_stored(chunks(number))
+    return lambda number: codec.encode_stored(chunks(number), together)
 
 
 def _numbered(axes: list[Int64s], at: Int64s) -> Int64s:
