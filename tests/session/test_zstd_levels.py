@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import zarr
 import zstandard
-from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 
 from arraystore import Repository, Session, in_memory_storage
 from arraystore._format.types import Bytes
 from arraystore._session.pipeline.zstd_levels import SampledLevel
+
+pytestmark = pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 
 KiB, MiB = 1 << 10, 1 << 20
 
@@ -196,6 +198,18 @@ def test_a_codec_behind_zstd_and_one_of_zarr_format_2_are_served_too() -> None:
     make(session, "a", values, zarr_format=2, compressors=numcodecs.Zstd())
     at_once(session, "a", values)
     assert stored(session, "a", 16, "{}.0") == frames(values, 1)
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", ">i2", "u8", "f2", ">f8", "c16", "M8[s]", "m8[ns]"])
+@pytest.mark.parametrize("options", [{}, {"filters": [TransposeCodec(order=(1, 0))]}], ids=["C", "transposed"])
+def test_values_of_any_type_and_order_are_read_as_they_were_written(dtype: str, options: dict[str, Any]) -> None:
+    numbers = RNG.integers(0, 2 if dtype == "?" else 100, (256, 64)) + np.arange(64) % 2
+    values = numbers.astype(dtype)
+    session = new_session()
+    make(session, "a", values, chunks=(128, 32), **options)
+    for write in (at_once, through_zarr):
+        write(session, "a", values)
+        assert np.array_equal(session.read("a"), values)
 
 
 def test_chunks_of_shards_are_compressed_at_the_level_of_their_array() -> None:

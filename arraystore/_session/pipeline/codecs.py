@@ -233,7 +233,9 @@ class ChunkCodec:
     def _compress(self, chunks: Array, threads: int) -> list[memoryview]:
         """Compress chunks into frames."""
         count, size = len(chunks), self.nbytes
-        level, checksum = zstd_options(self.stages[0].config_for(chunks.reshape(count, -1), count * size))
+        level, checksum = zstd_options(
+            self.stages[0].config_for(chunks.reshape(count, math.prod(self.shape)), count * size)
+        )
         segments = np.stack([np.arange(count) * size, np.full(count, size)], axis=1).astype(np.uint64)
         compressor = zstandard.ZstdCompressor(level=level, write_checksum=checksum)
         data = chunks.reshape(-1).view(np.uint8).data
