@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from zarr.core.buffer import default_buffer_prototype
 
 import arraystore
 import arraystore.compat.icechunk as icechunk  # noqa: PLR0402 - as the docs say
@@ -290,6 +291,33 @@ def test_forks_that_wrote_the_same_bytes_are_merged(repo: icechunk.Repository) -
     session.merge(*forks_of(session, 2, 2, 2))
     assert array[:].tolist() == [1, 1, 1, 2]
     session.merge(session)
+
+
+def test_forks_that_wrote_the_same_values_at_different_levels_of_zstd_are_merged(repo: icechunk.Repository) -> None:
+    values = np.random.default_rng(1).normal(280, 0.5, 7 * 4096).astype("f4")
+    session = repo.writable_session("main")
+    array = zarr.create_array(session.store, name="a", shape=values.shape, chunks=4096, dtype="f4")
+
+    def forks_with(*contents: Any) -> list[icechunk.ForkSession]:
+        forks = [session.fork() for _ in contents]
+        for fork, each in zip(forks, contents, strict=True):
+            zarr.open_array(fork.store, path="a", mode="r+")[:] = each
+        return forks
+
+    def frame(fork: icechunk.ForkSession) -> bytes:
+        data = asyncio.run(fork.store.get("a/c/1", default_buffer_prototype()))
+        assert data is not None
+        return data.to_bytes()
+
+    first, second = forks_with(values, values)  # the second one has written enough for a sample
+    assert frame(first) != frame(second)
+    with pytest.raises(arraystore.MergeConflictError):
+        session.merge(first, *forks_with(np.where(values == values[-1], 0, values)))
+    asyncio.run(second.store.set("a/c/1", default_buffer_prototype().buffer.from_bytes(b"no frame")))
+    with pytest.raises(arraystore.MergeConflictError):
+        session.merge(first, second)
+    session.merge(first, *forks_with(values))
+    assert np.array_equal(array[:], values)
 
 
 def test_reindexing_forward_leaves_old_chunks_and_backward_none(repo: icechunk.Repository) -> None:

@@ -238,20 +238,25 @@ class Sizes:
         return self.lengths[level]
 
 
-def test_one_byte_of_64_is_sampled() -> None:
-    level, sizes, chunk = SampledLevel(), Sizes({1: 100, 2: 100, 3: 100}), np.zeros((1, 8 * KiB), np.uint8)
-    for _ in range(7 + 640):
-        level.level(chunk, chunk.size, sizes)
-    assert sizes.compressed == 10 * 2 * chunk.size
-    slab = np.zeros((2048, 8 * KiB), np.uint8)
-    level, sizes.compressed = SampledLevel(), 0
-    for _ in range(10):
-        level.level(slab, slab.size, sizes)
-    assert sizes.compressed == 10 * 2 * slab.size // 64
+def test_one_byte_of_64_is_sampled_where_a_lower_level_is_taken_and_fewer_where_none_is() -> None:
+    chunk = np.zeros((1, 8 * KiB), np.uint8)
+    lower, stays = Sizes({1: 100, 2: 100, 3: 100}), Sizes({1: 102, 2: 102, 3: 100})
+    for sizes in (lower, stays):
+        level = SampledLevel()
+        for _ in range(7 + 64 * 31):
+            level.level(chunk, chunk.size, sizes)
+    assert lower.compressed == 31 * 2 * chunk.size
+    assert stays.compressed == 5 * 3 * chunk.size
+
+
+def test_of_many_chunks_in_one_call_one_of_256_is_sampled() -> None:
+    level, sizes, slab = SampledLevel(), Sizes({1: 100, 2: 100, 3: 100}), np.zeros((2048, 8 * KiB), np.uint8)
+    level.level(slab, slab.size, sizes)
+    assert sizes.compressed == 2 * slab.size // 256
 
 
 def test_the_next_sample_notices_that_data_have_changed() -> None:
     level, chunk = SampledLevel(), np.zeros((1, 8 * KiB), np.uint8)
     noise, matches = Sizes({1: 101, 2: 101, 3: 100}), Sizes({1: 102, 2: 102, 3: 100})
-    found = [level.level(chunk, chunk.size, noise if i < 30 else matches) for i in range(200)]
-    assert found == [3] * 7 + [1] * 64 + [3] * 129
+    found = [level.level(chunk, chunk.size, matches if 30 <= i < 100 else noise) for i in range(200)]
+    assert found == [3] * 7 + [1] * 64 + [3] * 64 + [1] * 65

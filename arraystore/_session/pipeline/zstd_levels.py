@@ -40,8 +40,14 @@ _WINDOW = 2 << 20
 _FIRST = 8
 """How many times as much as its sample an array must write for one, so that small writes do not pay for it."""
 
-_EACH = 64
-"""How many times as much is written between two samples: they take 2 to 12 % of the time that level 3 would."""
+_SLAB = 256
+"""Chunks that are compressed in one call of which one is in a sample."""
+
+_EACH, _MOST = 64, 1024
+"""How many times as much is written between two samples, at least, and at most: twice as much after each for nothing.
+
+A lower level may become wrong as an array goes on, and level 3 costs no space.
+"""
 
 
 class SampledLevel:
@@ -54,6 +60,7 @@ class SampledLevel:
         self._level: int | None = None
         self._seen = 0
         """Bytes written before the first sample."""
+        self._each = _EACH
         self._left = 0
         """Bytes to write before the next one."""
 
@@ -79,15 +86,16 @@ class SampledLevel:
         elif self._left > 0:
             self._left -= chunks.size
             return self._level
-        self._left = _EACH * sample.size - chunks.size
+        self._left = self._each * sample.size - chunks.size
         self._level = _cheapest(sample, size_of)
+        self._each = min(_MOST, 2 * self._each) if self._level == DEFAULT_LEVEL else _EACH
         return self._level
 
 
 def _sample(chunks: Bytes) -> Bytes:
-    """Return the middle of evenly spaced chunks, one of each `_EACH`, or of one."""
+    """Return the middle of evenly spaced chunks, one of each `_SLAB`, or of one."""
     count, size = chunks.shape
-    step = min(count, _EACH)
+    step = min(count, _SLAB)
     width = min(size, _WINDOW)
     start = (size - width) // 2
     return chunks[step // 2 :: step, start : start + width]
