@@ -94,9 +94,9 @@ CAUSES = (
     Cause(
         r"CPU seconds of .* rows in",
         "frames of Spark, in processor time",
-        "`df.write` takes 1.7 s longer: 0.5 in the shuffle and for unpacking indices, 0.15 for two more columns in "
-        "Arrow, 0.2 in Python, and 0.5 to 0.8 on Spark's way to a data source, which collects metrics every hundred "
-        "rows; it takes 0.88 to 1.03 of the processor time of Parquet, `write_dataframe` 0.7 to 0.8",
+        "`df.write` takes 0.9 to 1.7 s longer: 0.5 in the shuffle and for unpacking indices, 0.15 for two more columns "
+        "in Arrow, 0.2 in Python, and 0.5 to 0.8 on Spark's way to a data source, which collects metrics every hundred "
+        "rows; it takes 0.87 to 1.03 of the processor time of Parquet, `write_dataframe` 0.7 to 0.8",
     ),
     Cause(
         r"rechunk .* of maps to series",
