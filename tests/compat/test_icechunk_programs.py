@@ -293,10 +293,13 @@ def test_forks_that_wrote_the_same_bytes_are_merged(repo: icechunk.Repository) -
     session.merge(session)
 
 
-def test_forks_that_wrote_the_same_values_at_different_levels_of_zstd_are_merged(repo: icechunk.Repository) -> None:
+@pytest.mark.parametrize("layout", [{"chunks": 4096}, {"chunks": 2048, "shards": 4096}], ids=["chunks", "shards"])
+def test_forks_that_wrote_the_same_values_at_different_levels_of_zstd_are_merged(
+    repo: icechunk.Repository, layout: dict[str, int]
+) -> None:
     values = np.random.default_rng(1).normal(280, 0.5, 7 * 4096).astype("f4")
     session = repo.writable_session("main")
-    array = zarr.create_array(session.store, name="a", shape=values.shape, chunks=4096, dtype="f4")
+    array = zarr.create_array(session.store, name="a", shape=values.shape, dtype="f4", **layout)
 
     def forks_with(*contents: Any) -> list[icechunk.ForkSession]:
         forks = [session.fork() for _ in contents]
@@ -313,9 +316,10 @@ def test_forks_that_wrote_the_same_values_at_different_levels_of_zstd_are_merged
     assert frame(first) != frame(second)
     with pytest.raises(arraystore.MergeConflictError):
         session.merge(first, *forks_with(np.where(values == values[-1], 0, values)))
-    asyncio.run(second.store.set("a/c/1", default_buffer_prototype().buffer.from_bytes(b"no frame")))
-    with pytest.raises(arraystore.MergeConflictError):
-        session.merge(first, second)
+    for undecodable in (b"no frame", frame(second)[:-1], bytes(20_000)):
+        asyncio.run(second.store.set("a/c/1", default_buffer_prototype().buffer.from_bytes(undecodable)))
+        with pytest.raises(arraystore.MergeConflictError):
+            session.merge(first, second)
     session.merge(first, *forks_with(values))
     assert np.array_equal(array[:], values)
 

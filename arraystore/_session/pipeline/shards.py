@@ -98,6 +98,14 @@ class ShardCodec:
         references[absent] = -1
         return references
 
+    def decode_chunks(self, shard: Bytes) -> list[Array | None]:
+        """Return the items of each chunk of a shard, None for those that are absent; raises `UndecodableError`."""
+        if len(shard) < self.index_size:
+            raise UndecodableError
+        start = self.index_offset(len(shard))
+        references = self.references(shard[start : start + self.index_size], len(shard)).tolist()
+        return [None if at < 0 else self.inner.decode_one(shard[at : at + length].data) for at, length in references]
+
     # -- writing ------------------------------------------------------------------------------------------------
 
     def writing_to(self, node_id: NodeId) -> ShardCodec:

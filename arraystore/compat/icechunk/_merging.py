@@ -14,6 +14,8 @@ import numpy as np
 
 from arraystore._format.node import NodeKind
 from arraystore._format.zarr_metadata import array_info
+from arraystore._session.pipeline.byte_codecs import UndecodableError
+from arraystore._session.pipeline.shards import ArrayCodec, ShardCodec
 from arraystore._session.regions.layout import decode_layout
 from arraystore.errors import MergeConflictError
 
@@ -52,12 +54,19 @@ async def _wrote_the_same(session: Any, forks: Sequence[Any]) -> bool:
 
 async def _is_same(path: str, coords: tuple[int, ...], owners: Sequence[Any]) -> bool:
     encoded = [await _bytes_of(owner, path, coords) for owner in owners]
-    if all(each == encoded[0] for each in encoded):
+    chunks = [data for data in encoded if data is not None]
+    if all(data == encoded[0] for data in encoded):
         return True
-    if None in encoded:
+    if len(chunks) < len(encoded):
         return False
-    values = [await _values_of(owner, path, coords) for owner in owners]
-    return values[0] is not None and all(each == values[0] for each in values)
+    codec = decode_layout(owners[0].hierarchy.node(path.strip("/")).documents).codec
+    if codec is None:  # Zarr compresses the same values to the same bytes
+        return False
+    try:
+        values = [_values_of(codec, data) for data in chunks]
+    except UndecodableError:  # stores take any bytes
+        return False
+    return all(each == values[0] for each in values)
 
 
 async def _bytes_of(session: Any, path: str, coords: tuple[int, ...]) -> bytes | None:
@@ -69,14 +78,9 @@ async def _bytes_of(session: Any, path: str, coords: tuple[int, ...]) -> bytes |
     return None if data is None else bytes(data)
 
 
-async def _values_of(session: Any, path: str, coords: tuple[int, ...]) -> bytes | None:
-    """Return the bytes of a chunk's values; None for a chunk that cannot be decoded."""
-    node = session.hierarchy.node(path.strip("/"))
-    codec = decode_layout(node.documents).codec
-    if codec is None:  # Zarr's own pipeline compresses the same values to the same bytes
-        return None
-    region = tuple([slice(at * side, (at + 1) * side) for at, side in zip(coords, codec.shape, strict=True)])
-    try:
-        return np.asarray(await session.read_async(node.path, region)).tobytes()
-    except Exception:  # noqa: BLE001 - stores take any bytes, and codecs raise errors of many kinds for them
-        return None
+def _values_of(codec: ArrayCodec, data: bytes) -> list[bytes | None]:
+    """Return the values of a chunk, or of each chunk of a shard; raises `UndecodableError`."""
+    if isinstance(codec, ShardCodec):
+        chunks = codec.decode_chunks(np.frombuffer(data, dtype=np.uint8))
+        return [None if chunk is None else chunk.tobytes() for chunk in chunks]
+    return [codec.decode_one(data).tobytes()]
