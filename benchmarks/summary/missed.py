@@ -36,8 +36,8 @@ CAUSES = (
     Cause(
         r"(8,192 chunks of 16 KiB|2,048 chunks of 64 KiB), zstd: write",
         "zstd chunks of 16 and 64 KiB, through `zarr.Array`: write",
-        "a sample keeps them at level 3, which takes 83 % of the processor time at 16 KiB and 90 % at 64 KiB, whoever "
-        "built the library; `session.write` takes 0.78 of the time in the same run",
+        "a sample keeps them at level 3, which takes 83 % of the processor time at 16 KiB and 90 % at 64 KiB, with "
+        "any build of the library; `session.write` takes 0.78 of the time in the same run",
     ),
     Cause(
         r"(2,048 chunks of 64 KiB|96 maps of 1 MiB), zstd: read|2,048 chunks of 64 KiB, raw: read",

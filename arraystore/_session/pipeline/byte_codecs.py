@@ -60,25 +60,23 @@ class ByteCodec:
         """Bytes that encoding adds to any data; None if that depends on the data."""
         return KINDS[self.kind].growth
 
-    def encode(self, data: Array, together: int) -> Bytes:
+    def encode(self, data: Array, batch_nbytes: int) -> Bytes:
         """Return encoded data, whose memory may be that of `data`; raises `UndecodableError`.
 
-        So many bytes are written together with these, and these are among them.
+        `batch_nbytes` are the bytes of all chunks of the same write.
         """
         try:
-            config = self.config_for(data.reshape(1, -1), together)
+            config = self.config_for(data.reshape(1, -1), batch_nbytes)
             return _bytes_of(KINDS[self.kind].encode(config, data))
         except Exception as error:
             raise UndecodableError(str(error)) from error
 
-    def config_for(self, chunks: Array, together: int) -> Config:
+    def config_for(self, chunks: Array, batch_nbytes: int) -> Config:
         """Return the configuration that encodes chunks, an axis of them before their items."""
         if self.open_level is None:
             return self.config
-        options = dict(self.config)
-        size_of = partial(_frame_size, bool(options.get("checksum", False)))
-        level = self.open_level.level(chunks.view(np.uint8), together, size_of)
-        return (("checksum", options.get("checksum", False)), ("level", level))
+        level = self.open_level.level(chunks.view(np.uint8), batch_nbytes, partial(_frame_size, self.config))
+        return _at_level(self.config, level)
 
     def decode(self, data: Bytes, most: int, out: Bytes | None = None) -> Bytes:
         """Return decoded data of `most` bytes at most, in `out` or the memory of `data` where the codec can.
@@ -209,8 +207,12 @@ def _compress(config: Config, data: Array) -> Any:
     return _contexts.compressor(level, checksum).compress(data.data)
 
 
-def _frame_size(checksum: bool, level: int, data: Bytes) -> int:
-    return len(_compress((("checksum", checksum), ("level", level)), data))
+def _at_level(config: Config, level: int) -> Config:
+    return tuple({**dict(config), "level": level}.items())
+
+
+def _frame_size(config: Config, level: int, data: Bytes) -> int:
+    return len(_compress(_at_level(config, level), data))
 
 
 def _decompress(_config: Config, data: Bytes, most: int, out: Bytes | None) -> Any:

@@ -205,14 +205,14 @@ class ChunkCodec:
         """Return the bytes of one chunk; they may be those of the array."""
         return self._encode(np.ascontiguousarray(self.stored(chunk), dtype=self.dtype), self.nbytes)
 
-    def encode_stored(self, data: memoryview, together: int) -> memoryview:
-        """Return the encoded bytes of a chunk, one of some that are written, of which these are the bytes as stored."""
-        return self._encode(np.frombuffer(data, dtype=self.dtype), together)
+    def encode_stored(self, data: memoryview, batch_nbytes: int) -> memoryview:
+        """Return the encoded bytes of a chunk of a write, of which `data` are the bytes as they are stored."""
+        return self._encode(np.frombuffer(data, dtype=self.dtype), batch_nbytes)
 
-    def _encode(self, chunk: Array, together: int) -> memoryview:
+    def _encode(self, chunk: Array, batch_nbytes: int) -> memoryview:
         data = chunk.reshape(-1)
         for stage in self.stages:
-            data = stage.encode(data, together)
+            data = stage.encode(data, batch_nbytes)
         return data.view(np.uint8).data
 
     def encode(self, chunks: Array, threads: int) -> list[memoryview]:
@@ -233,9 +233,8 @@ class ChunkCodec:
     def _compress(self, chunks: Array, threads: int) -> list[memoryview]:
         """Compress chunks into frames."""
         count, size = len(chunks), self.nbytes
-        level, checksum = zstd_options(
-            self.stages[0].config_for(chunks.reshape(count, math.prod(self.shape)), count * size)
-        )
+        config = self.stages[0].config_for(chunks.reshape(count, math.prod(self.shape)), count * size)
+        level, checksum = zstd_options(config)
         segments = np.stack([np.arange(count) * size, np.full(count, size)], axis=1).astype(np.uint64)
         compressor = zstandard.ZstdCompressor(level=level, write_checksum=checksum)
         data = chunks.reshape(-1).view(np.uint8).data

@@ -160,9 +160,9 @@ class SelectionWriter:
         """Take chunks into packs; returns source, offset and length of each, shape (n, 3)."""
         packs, size = self.changes.packs, self.codec.nbytes
         if not self.codec.is_raw and self._is_large:
-            together = len(at) * size
+            nbytes = len(at) * size
             return self._add_each(
-                len(at), lambda: _encoder(_Gatherer(stored, counts, at, self.codec), self.codec, together)
+                len(at), lambda: _encoder(_Gatherer(stored, counts, at, self.codec), self.codec, nbytes)
             )
         if not self.codec.is_raw:
             return self._add_frames(self._encoded(_gathered(stored, counts, at, self.codec)))
@@ -245,9 +245,9 @@ class _Gatherer:
         return chunk.reshape(-1).view(np.uint8).data
 
 
-def _encoder(chunks: _Gatherer, codec: ArrayCodec, together: int) -> Callable[[int], memoryview]:
+def _encoder(chunks: _Gatherer, codec: ArrayCodec, batch_nbytes: int) -> Callable[[int], memoryview]:
     assert isinstance(codec, ChunkCodec)
-    return lambda number: codec.encode_stored(chunks(number), together)
+    return lambda number: codec.encode_stored(chunks(number), batch_nbytes)
 
 
 def _numbered(axes: list[Int64s], at: Int64s) -> Int64s:

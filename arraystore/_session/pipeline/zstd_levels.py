@@ -28,7 +28,7 @@ DEFAULT_LEVEL = 3
 """Level that the C library takes for 0."""
 
 _SMALLEST = 4 << 10
-"""Bytes of a chunk from which it matters: of less, calls take most of the time, and frames stay those of Zarr."""
+"""Bytes of a chunk from which the level matters: of smaller chunks, calls take most of the time."""
 
 _LOWER_LEVELS = (1, 2)
 _LONGER = 0.01
@@ -40,13 +40,14 @@ _WINDOW = 2 << 20
 _FIRST = 8
 """How many times as much as its sample an array must write for one, so that small writes do not pay for it."""
 
-_SLAB = 256
-"""Chunks that are compressed in one call of which one is in a sample."""
+_CHUNKS_PER_SAMPLED = 256
+"""Count of chunks compressed in one call of which one is sampled."""
 
-_EACH, _MOST = 64, 1024
-"""How many times as much is written between two samples, at least, and at most: twice as much after each for nothing.
+_LEAST_INTERVAL, _MOST_INTERVAL = 64, 1024
+"""Bounds of the bytes written between two samples, in multiples of the sample.
 
-A lower level may become wrong as an array goes on, and level 3 costs no space.
+The interval doubles after each sample that leaves level 3, which costs no space; a lower level may become wrong as an
+array goes on.
 """
 
 
@@ -58,44 +59,45 @@ class SampledLevel:
 
     def __init__(self) -> None:
         self._level: int | None = None
-        self._seen = 0
+        self._unsampled = 0
         """Bytes written before the first sample."""
-        self._each = _EACH
-        self._left = 0
-        """Bytes to write before the next one."""
+        self._interval = _LEAST_INTERVAL
+        self._until_next = 0
+        """Bytes to write before the next sample."""
 
-    def level(self, chunks: Bytes, together: int, size_of: Callable[[int, Bytes], int]) -> int:
+    def level(self, chunks: Bytes, batch_nbytes: int, size_of: Callable[[int, Bytes], int]) -> int:
         """Return the level at which to compress chunks.
 
         Parameters
         ----------
         chunks
             Bytes of chunks, shape (n, bytes of a chunk).
-        together
-            Bytes that are written at once with them, and without: at least theirs.
+        batch_nbytes
+            Bytes of all chunks of the same write.
         size_of
-            Returns how long a frame of some bytes is at a level.
+            Returns the length of the frame of a chunk at a level.
         """
         if chunks.shape[1] < _SMALLEST:
             return DEFAULT_LEVEL
         sample = _sample(chunks)
         if self._level is None:
-            self._seen += chunks.size
-            if max(self._seen, together) < _FIRST * sample.size:
+            self._unsampled += chunks.size
+            if max(self._unsampled, batch_nbytes) < _FIRST * sample.size:
                 return DEFAULT_LEVEL
-        elif self._left > 0:
-            self._left -= chunks.size
+        elif self._until_next > 0:
+            self._until_next -= chunks.size
             return self._level
-        self._left = self._each * sample.size - chunks.size
+        self._until_next = self._interval * sample.size - chunks.size
         self._level = _cheapest(sample, size_of)
-        self._each = min(_MOST, 2 * self._each) if self._level == DEFAULT_LEVEL else _EACH
+        keeps_default = self._level == DEFAULT_LEVEL
+        self._interval = min(_MOST_INTERVAL, 2 * self._interval) if keeps_default else _LEAST_INTERVAL
         return self._level
 
 
 def _sample(chunks: Bytes) -> Bytes:
-    """Return the middle of evenly spaced chunks, one of each `_SLAB`, or of one."""
+    """Return the middle of evenly spaced chunks, one of `_CHUNKS_PER_SAMPLED`, at least of one."""
     count, size = chunks.shape
-    step = min(count, _SLAB)
+    step = min(count, _CHUNKS_PER_SAMPLED)
     width = min(size, _WINDOW)
     start = (size - width) // 2
     return chunks[step // 2 :: step, start : start + width]
