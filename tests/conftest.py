@@ -242,6 +242,14 @@ def _outside_the_checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield
 
 
+@pytest.fixture(autouse=True)
+def _close_figures() -> Iterator[None]:
+    """Leave no figure of matplotlib to the next test, which may count them."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> S3Server:
     """The run's SeaweedFS server."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import matplotlib as mpl
@@ -22,12 +21,6 @@ from arraystore._runtime import extras
 from arraystore.errors import InvalidInputError, NodeNotFoundError
 
 HOSTILE = "$\\frac{$ <b>_{^\u202e\x1b[31m"
-
-
-@pytest.fixture(autouse=True)
-def _close_figures() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 def drawn(ax: Axes) -> list[str]:
