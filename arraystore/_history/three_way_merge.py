@@ -2,13 +2,14 @@
 
 Going from `base` to `ours` changes something, and the same change is to be made to `tip`. Where `tip` is as `base` is,
 it gets what `ours` has; where it is as `ours` is, nothing is to be done; anywhere else is a conflict. References are
-put into a change set, and no chunk is read.
+put into a change set. Chunks are read only where their references would be a conflict: what was copied by a compaction,
+written twice alike, or written and put back is none.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from arraystore._conflicts import Conflict, ConflictType
 from arraystore._context.context import Context
 from arraystore._format.box import bounding_box
 from arraystore._format.ids import NodeId
+from arraystore._format.layer import Layer
 from arraystore._format.node import Documents, Node, NodeKind, node_key
 from arraystore._format.references import VIRTUAL, References
 from arraystore._format.reserved_keys import is_hidden, visible
@@ -28,6 +30,7 @@ from arraystore._format.types import Bools, Int64s
 from arraystore._format.zarr_changes import alike, reads_alike
 from arraystore._format.zarr_metadata import array_info
 from arraystore._history.compare import Comparison, compare
+from arraystore._history.equal_chunks import equal_chunks
 from arraystore._history.node_placement import misplaced
 from arraystore._log.state import SnapshotState
 
@@ -72,6 +75,8 @@ async def transplant(base: SnapshotState, ours: SnapshotState, tip: SnapshotStat
     first, second = merge.pair(ours, merge.doubtful(theirs))
     other = await compare(first, second, manifests, context.log, whole=(ours, tip))
     merge.compared(theirs, other)
+    for doubt in merge.doubts():
+        merge.settle(doubt, await equal_chunks(context.reader, doubt.tip, (doubt.base, doubt.ours), doubt.coords))
     merged = Transplant()
     for step in (merge.deletions, merge.moves, merge.creations, merge.updates):
         step(merged)
@@ -103,6 +108,17 @@ class _Cells:
     """Node of the tip."""
     source: Node
     """Node of ours whose chunks they are."""
+    coords: Int64s
+
+
+@dataclass(frozen=True, eq=False)
+class _Doubt:
+    """Chunks of an array of the tip whose references are those of neither snapshot, with the layers of all three."""
+
+    identifier: NodeId
+    base: tuple[Layer, ...]
+    ours: tuple[Layer, ...]
+    tip: tuple[Layer, ...]
     coords: Int64s
 
 
@@ -165,9 +181,35 @@ class _Merge:
         self._theirs = {node.id: coords for node, coords in theirs.chunks}
         self._other = {node.id: coords for node, coords in other.chunks}
 
+    def doubts(self) -> Iterator[_Doubt]:
+        """Yield the chunks that are a conflict if their bytes differ, as their references do."""
+        created = {node.id for node in self.wanted.created}
+        for identifier in sorted({*self._theirs, *self._other}):
+            base, ours = self.base.by_id(identifier), self.ours.by_id(identifier)
+            if identifier in created:
+                coords = self._other.get(identifier)
+            elif base is None or ours is None or not reads_alike(base.documents, ours.documents):
+                coords = self._theirs.get(identifier)
+            else:
+                coords = self._collisions(identifier)
+            node = ours or base
+            twin = None if node is None else self.twin(node)
+            if coords is not None and len(coords) and twin is not None:
+                yield _Doubt(identifier, _layers(base), _layers(ours), twin.layers, coords)
+
+    def settle(self, doubt: _Doubt, equal: Sequence[Bools]) -> None:
+        """Note which chunks of the tip have the bytes of the base, and of ours."""
+        for differing, same in zip((self._theirs, self._other), equal, strict=True):
+            rest = differing.get(doubt.identifier)
+            if rest is not None and same.any():
+                rest = rest[~_among(rest, doubt.coords[same])]
+                differing[doubt.identifier] = rest
+                if not len(rest):
+                    del differing[doubt.identifier]
+
     def _collisions(self, identifier: NodeId) -> Int64s:
         """Return the chunks to change that in the tip are as in neither of the two."""
-        coords = self._cells[identifier]
+        coords = self._cells.get(identifier, np.empty((0, 0), dtype=np.int64))
         return coords[self._taken(identifier, coords) & _among(coords, self._other.get(identifier))]
 
     def _taken(self, identifier: NodeId, coords: Int64s) -> Bools:
@@ -280,6 +322,10 @@ class _Merge:
 
 def _only(state: SnapshotState, nodes: dict[str, Node]) -> SnapshotState:
     return replace(state, nodes=nodes, keys={node.id: key for key, node in nodes.items()})
+
+
+def _layers(node: Node | None) -> tuple[Layer, ...]:
+    return () if node is None else node.layers
 
 
 def _dimensions(node: Node) -> int:

@@ -70,10 +70,20 @@ def test_an_array_of_the_same_name_that_is_another_one_is_a_conflict() -> None:
     repository.create_branch("other", repository.lookup_branch("main"))
     commit(repository, created("c", 1))
     snapshot = commit(repository, put("c", 0, 2))
-    commit(repository, created("c", 1), branch="other")
+    commit(repository, created("c", 3), branch="other")
     with pytest.raises(RebaseFailedError) as caught:
         repository.cherry_pick(snapshot, branch="other")
     assert [c.conflict_type for c in caught.value.conflicts] == [ConflictType.ChunkDoubleUpdate]
+
+
+def test_an_array_of_the_same_name_and_values_takes_the_place_of_the_other_one() -> None:
+    repository = world()
+    repository.create_branch("other", repository.lookup_branch("main"))
+    commit(repository, created("c", 1))
+    snapshot = commit(repository, put("c", 0, 2))
+    commit(repository, created("c", 1), branch="other")
+    repository.cherry_pick(snapshot, branch="other")
+    assert contents(repository, "other") == contents(repository)
 
 
 def test_what_has_expired_while_it_was_picked_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,24 @@ import numpy as np
 import pytest
 import zarr
 
-from arraystore import ConflictDetector, Diff, RebaseFailedError, Repository, in_memory_storage
-from arraystore._format.ids import id_to_text
+from arraystore import (
+    ConflictDetector,
+    CountingStorage,
+    Diff,
+    InvalidInputError,
+    RebaseFailedError,
+    Repository,
+    RepositoryConfig,
+    in_memory_storage,
+)
+from arraystore._format.ids import PackId, id_to_text
 from arraystore._format.layer import Layer
 from arraystore._format.manifest import encode_manifest
+from arraystore._format.pack import pack_seed, padded_size, trailer
 from arraystore._format.record import Record, Replacement, Rewrite, encode_body
 from arraystore._format.references import to_manifests
 from arraystore._history.compare import compare
+from arraystore._history.equal_chunks import batches
 from arraystore._log.branch_log import BranchLog
 from arraystore._log.spans import previous_bodies
 from arraystore._repository.snapshots import load_snapshot
@@ -71,8 +82,11 @@ def _compact(repository: Repository, branch: str = "main") -> None:
         rows = zip(found.source.tolist(), found.offset.tolist(), found.length.tolist(), strict=True)
         keys = ["chunks/" + id_to_text(each) for each in found.packs]
         chunks = [(await repository.storage.get_ranges(keys[at], [(low, low + size)]))[0] for at, low, size in rows]
-        await repository.storage.put("chunks/" + id_to_text(pack), b"".join(chunks))
-        offsets = np.cumsum(found.length) - found.length
+        sizes = padded_size(found.length)
+        offsets = np.cumsum(sizes) - sizes
+        placed = zip(offsets.tolist(), chunks, strict=True)
+        framed = [bytes(chunk) + trailer(pack_seed(PackId(pack)), offset, chunk) for offset, chunk in placed]
+        await repository.storage.put("chunks/" + id_to_text(pack), b"".join(framed))
         copied = replace(found, source=np.zeros_like(found.source), offset=offsets, packs=(pack,))
         (manifest,) = to_manifests(copied)
         new = context.environment.new_id()
@@ -152,6 +166,147 @@ def test_a_revert_over_a_compaction_conflicts_with_what_others_wrote_before_it()
         repository.revert(undone)
     chunks = [conflict.conflicted_chunks for conflict in caught.value.conflicts]
     assert [each.tolist() for each in chunks if each is not None] == [[[4]]]
+
+
+def _picked_to_dev() -> tuple[Repository, str]:
+    """Make a branch that has a snapshot of the other one, in packs of its own."""
+    repository, first = _created()
+    repository.create_branch("dev", first)
+    snapshot = _put(repository, range(3, 5), 2)
+    repository.cherry_pick(snapshot, branch="dev")
+    _compact(repository, "dev")
+    return repository, snapshot
+
+
+def test_what_was_picked_and_then_copied_is_not_picked_again() -> None:
+    repository, snapshot = _picked_to_dev()
+    with pytest.raises(InvalidInputError, match="has already all that snapshot"):
+        repository.cherry_pick(snapshot, branch="dev")
+
+
+def test_an_array_that_was_picked_and_then_copied_is_not_picked_again() -> None:
+    repository = Repository.create(in_memory_storage())
+    repository.create_branch("dev", repository.lookup_branch("main"))
+    session = repository.writable_session("main")
+    zarr.create_array(session.store, name="a", data=np.arange(ROWS * 300, dtype="i4"), chunks=(300,), compressors=None)
+    snapshot = session.commit("an array")
+    picked = repository.cherry_pick(snapshot, branch="dev")
+    _compact(repository, "dev")
+    with pytest.raises(InvalidInputError, match="has already all that snapshot"):
+        repository.cherry_pick(snapshot, branch="dev")
+    repository.revert(picked, branch="dev")
+    repository.cherry_pick(snapshot, branch="dev")
+    assert np.array_equal(zarr.open_array(repository.readonly_session("dev").store, path="a"), np.arange(ROWS * 300))
+
+
+def test_what_both_branches_wrote_alike_is_no_conflict_and_the_rest_of_it_is_picked() -> None:
+    repository, first = _created()
+    repository.create_branch("dev", first)
+    snapshot = _put(repository, range(3, 9), 2)
+    _put(repository, range(3, 5), 2, "dev")
+    before = repository.lookup_branch("dev")
+    picked = repository.cherry_pick(snapshot, branch="dev")
+    assert _both_ways(repository, before, picked) == [5, 6, 7, 8]
+
+
+def test_what_both_branches_wrote_alike_is_compared_in_batches() -> None:
+    repository, first = _created()
+    repository.create_branch("dev", first)
+    snapshot = _put(repository, range(ROWS), 2)
+    _put(repository, range(ROWS), 2, "dev")
+    with pytest.raises(InvalidInputError, match="has already all that snapshot"):
+        repository.cherry_pick(snapshot, branch="dev")
+    _put(repository, range(ROWS - 1, ROWS), 3, "dev")
+    with pytest.raises(RebaseFailedError):
+        repository.cherry_pick(snapshot, branch="dev")
+
+
+def test_an_inlined_chunk_is_compared_with_one_in_a_pack() -> None:
+    repository, first = _created()
+    repository.create_branch("dev", first)
+    snapshot = _put(repository, range(3, 4), 2)
+    inlining = Repository.open(repository.storage, config=RepositoryConfig(inline_chunk_threshold_bytes=4096))
+    _put(inlining, range(3, 4), 2, "dev")
+    with pytest.raises(InvalidInputError, match="has already all that snapshot"):
+        repository.cherry_pick(snapshot, branch="dev")
+    _put(inlining, range(3, 4), 3, "dev")
+    with pytest.raises(RebaseFailedError):
+        repository.cherry_pick(snapshot, branch="dev")
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([], []),
+        ([0], [(0, 1)]),
+        ([1 << 30], [(0, 1)]),
+        ([1] * 70, [(0, 1), (1, 33), (33, 65), (65, 70)]),
+        ([10 << 20] * 6, [(0, 1), (1, 4), (4, 6)]),
+        ([1, 1 << 30, 1], [(0, 1), (1, 2), (2, 3)]),
+    ],
+)
+def test_batches_of_chunks_are_bounded_in_count_and_bytes(lengths: list[int], expected: list[tuple[int, int]]) -> None:
+    found = batches(np.array(lengths, dtype=np.int64))
+    assert [(each.start, each.stop) for each in found] == expected
+
+
+def test_what_was_written_and_put_back_before_a_compaction_is_no_conflict() -> None:
+    repository, first = _created()
+    repository.create_branch("dev", first)
+    snapshot = _put(repository, range(3, 5), 2)
+    undone = _put(repository, range(3, 5), 3, "dev")
+    repository.revert(undone, branch="dev")
+    _compact(repository, "dev")
+    before = repository.lookup_branch("dev")
+    picked = repository.cherry_pick(snapshot, branch="dev")
+    assert _both_ways(repository, before, picked) == [3, 4]
+
+
+def test_an_array_whose_chunks_were_put_back_before_a_compaction_is_deleted() -> None:
+    repository, first = _created()
+    repository.create_branch("dev", first)
+    with repository.transaction("main", message="deleted") as store:
+        del zarr.open_group(store)["a"]
+    undone = _put(repository, range(3, 5), 3, "dev")
+    repository.revert(undone, branch="dev")
+    _compact(repository, "dev")
+    repository.cherry_pick(repository.lookup_branch("main"), branch="dev")
+    assert "a" not in zarr.open_group(repository.readonly_session("dev").store, mode="r")
+
+
+def test_an_array_that_was_written_to_is_not_deleted() -> None:
+    repository, first = _created()
+    repository.create_branch("dev", first)
+    with repository.transaction("main", message="deleted") as store:
+        del zarr.open_group(store)["a"]
+    _put(repository, range(3, 5), 3, "dev")
+    _compact(repository, "dev")
+    with pytest.raises(RebaseFailedError):
+        repository.cherry_pick(repository.lookup_branch("main"), branch="dev")
+
+
+def test_what_was_picked_copied_and_written_again_is_a_conflict() -> None:
+    repository, snapshot = _picked_to_dev()
+    _put(repository, range(4, 5), 3, "dev")
+    newest = repository.lookup_branch("dev")
+    with pytest.raises(RebaseFailedError):
+        repository.cherry_pick(snapshot, branch="dev")
+    assert repository.lookup_branch("dev") == newest
+
+
+@pytest.mark.parametrize("rows", [range(3, 5), range(ROWS)], ids=["two chunks", "all chunks"])
+def test_of_chunks_that_differ_three_are_read(rows: range) -> None:
+    repository, first = _created()
+    repository.create_branch("dev", first)
+    snapshot = _put(repository, rows, 2)
+    _put(repository, rows, 3, "dev")
+    repository.wait_for_maintenance()
+    counting = CountingStorage(repository.storage)
+    again = Repository.open(counting)
+    counting.reset()
+    with pytest.raises(RebaseFailedError):
+        again.cherry_pick(snapshot, branch="dev")
+    assert sum(key.startswith("chunks/") for _, key in counting.log) == 3
 
 
 def test_branches_that_were_compacted_each_for_itself_differ_in_what_was_written_to_either() -> None:

@@ -240,8 +240,9 @@ class HistoryMethods(RepositoryBase):
     def revert(self, snapshot_id: str, *, branch: str = "main", message: str | None = None) -> str:
         """Undo a snapshot in a new commit; later snapshots stay.
 
-        Nodes, metadata and chunks that the snapshot changed become what they were before it.  No chunk is read or
-        written.  A node that is deleted and comes back is a new one: sessions that wrote to the old one collide.
+        Nodes, metadata and chunks that the snapshot changed become what they were before it.  No chunk is written,
+        and chunks are read only where later snapshots wrote them as well, to tell whether they differ.  A node that is
+        deleted and comes back is a new one: sessions that wrote to the old one collide.
 
         Parameters
         ----------
@@ -275,7 +276,7 @@ class HistoryMethods(RepositoryBase):
     def cherry_pick(self, snapshot_id: str, *, branch: str = "main", message: str | None = None) -> str:
         """Repeat the changes of a snapshot in a new commit on another branch.
 
-        No chunk is read or written.
+        No chunk is written, and chunks are read only where the branch wrote them as well, to tell whether they differ.
 
         Parameters
         ----------
