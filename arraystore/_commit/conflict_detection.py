@@ -51,6 +51,15 @@ class Ours:
         gone = (Operation.DELETED, Operation.MOVED)
         return frozenset(change.id for change in self.log.nodes if change.operation in gone)
 
+    def moved_groups(self, after: SnapshotState) -> dict[str, str]:
+        """Return the new paths of groups that it moves, by the paths at which others have left them."""
+        moves = (change for change in self.changes(Operation.MOVED) if change.kind == NodeKind.GROUP)
+        return {after.keys[change.id]: change.target or "" for change in moves if change.id in after.keys}
+
+    def takes_away(self, node: Node | NodeFootprint, groups: dict[str, str]) -> bool:
+        """Tell whether it deletes or moves a node, or one of the `moved_groups` takes it along."""
+        return node.id in self.leaving or taken_along(node.key.removeprefix("\0"), groups) is not None
+
     @cached_property
     def places(self) -> dict[str, NodeKind]:
         """Paths at which it puts groups and arrays."""
@@ -90,6 +99,31 @@ def detect(ours: Ours, theirs: Footprint, before: SnapshotState, after: Snapshot
 
 
 @dataclass(frozen=True)
+class _Placed:
+    """A snapshot, where ours has moved and deleted nodes."""
+
+    ours: Ours
+    state: SnapshotState
+
+    @cached_property
+    def groups(self) -> dict[str, str]:
+        """New paths of the groups that ours moves, by their paths in the snapshot."""
+        return self.ours.moved_groups(self.state)
+
+    @cached_property
+    def _origins(self) -> dict[str, str]:
+        return {target: source for source, target in self.groups.items()}
+
+    def node_at(self, path: str) -> Node | None:
+        """Return the node of the snapshot that is at a path then."""
+        moved = next((above for above in ancestors(path) if above in self._origins), None) if self.groups else None
+        node = self.state.nodes.get(path if moved is None else self._origins[moved] + path.removeprefix(moved))
+        if node is None or node.id in self.ours.leaving or (taken_along(node.path, self.groups) or path) != path:
+            return None
+        return node
+
+
+@dataclass(frozen=True)
 class _View:
     ours: Ours
     theirs: Footprint
@@ -113,6 +147,21 @@ class _View:
         came = [node for node in self.theirs.nodes.values() if node.created or node.moved]
         return [node for node in came if self.after.keys.get(node.id) == node.key]
 
+    @cached_property
+    def placed_before(self) -> _Placed:
+        return _Placed(self.ours, self.before)
+
+    @cached_property
+    def placed_after(self) -> _Placed:
+        return _Placed(self.ours, self.after)
+
+    @property
+    def moved_groups(self) -> dict[str, str]:
+        return self.placed_after.groups
+
+    def leaves(self, node: Node | NodeFootprint) -> bool:
+        return self.ours.takes_away(node, self.moved_groups)
+
     def key_snapshot(self, key: str) -> SnapshotId | None:
         return self.theirs.keys.get(key)
 
@@ -123,7 +172,7 @@ class _View:
 def _creations(view: _View) -> Iterator[Conflict]:
     for change in view.ours.changes(Operation.CREATED):
         occupant = view.after.nodes.get(node_key(change.path, change.kind))
-        if occupant is not None and occupant.id not in view.ours.leaving:
+        if occupant is not None and not view.leaves(occupant):
             what = occupant.kind.name.lower()
             yield view.conflict(
                 ConflictType.NewNodeConflictsWithExistingNode,
@@ -143,17 +192,13 @@ def _place_problem(view: _View, path: str, kind: NodeKind) -> tuple[SnapshotId |
     for above in ancestors(path):
         if above in view.ours.places:
             return None  # ours puts a node there, which is checked for itself
-        now, was = view.after.nodes.get(above), view.before.nodes.get(above)
-        if was is not None and was.id in view.ours.leaving:
-            was = None
-        if now is not None and now.id in view.ours.leaving:
-            now = None
+        was, now = view.placed_before.node_at(above), view.placed_after.node_at(above)
         if now is not None and now.kind == NodeKind.ARRAY and (was is None or was.id != now.id):
-            return view.key_snapshot(above), f"{'/' + above!r} above it is an array by now"
+            return view.key_snapshot(now.key), f"{'/' + above!r} above it is an array by now"
         if was is None or was.kind != NodeKind.GROUP or kind == NodeKind.FILE:
             continue
         if now is None or (now.id != was.id and view.after.by_id(was.id) is not None):
-            return view.key_snapshot(above), f"its group {'/' + above!r} was deleted or moved away"
+            return view.key_snapshot(was.key), f"its group {'/' + above!r} was deleted or moved away"
     return None
 
 
@@ -168,7 +213,7 @@ def _buried(view: _View, operation: Operation, kind: ConflictType) -> Iterator[C
         return
     for node in view.arrivals:
         for above in ancestors(node.key.removeprefix("\0")):
-            if above in places and node.id not in view.ours.leaving:
+            if above in places and not view.leaves(node):
                 detail = f"theirs put {node.path!r} below it"
                 yield view.conflict(kind, places[above], node.created or node.moved, detail)
                 break
@@ -183,7 +228,7 @@ def _moves(view: _View) -> Iterator[Conflict]:
             yield view.conflict(_MOVE, change, theirs.deleted, "ours moves it, theirs deleted it")
         elif theirs is not None and theirs.moved:
             yield view.conflict(_MOVE, change, theirs.moved, f"both moved it; theirs to {theirs.path!r}")
-        elif occupant is not None and occupant.id not in view.ours.leaving and occupant.id != change.id:
+        elif occupant is not None and occupant.id != change.id and not view.leaves(occupant):
             snapshot = view.key_snapshot(occupant.key)
             yield view.conflict(_MOVE, change, snapshot, f"ours moves it to {'/' + target!r}, where theirs has a node")
         elif (problem := _place_problem(view, target, change.kind)) is not None:
@@ -193,8 +238,7 @@ def _moves(view: _View) -> Iterator[Conflict]:
 
 def _carried(view: _View) -> Iterator[Conflict]:
     """Find what theirs put into groups that ours moves, where ours has put something at its new place."""
-    moved = view.ours.changes(Operation.MOVED)
-    groups = {change.path: change.target or "" for change in moved if change.kind == NodeKind.GROUP}
+    moved, groups = view.ours.changes(Operation.MOVED), view.moved_groups
     if not groups:
         return
     taken = {node_key(change.target or "", change.kind): change for change in moved}
@@ -400,9 +444,8 @@ def _deletions(view: _View) -> Iterator[Conflict]:
     groups: dict[str, NodeChange] = {}
     for change in deleted:
         theirs = view.theirs.nodes.get(change.id)
-        if change.kind == NodeKind.GROUP:
-            was = view.before.by_id(change.id)  # moved by what it was rebased over before, perhaps
-            groups[change.path if was is None else was.path] = change
+        if change.kind == NodeKind.GROUP and change.id in view.after.keys:
+            groups[view.after.keys[change.id]] = change
         if theirs is None:
             continue
         if theirs.deleted:
@@ -427,10 +470,9 @@ def _orphaned(view: _View, groups: Mapping[str, NodeChange]) -> Iterator[Conflic
         return
     for node in view.arrivals:
         for above in ancestors(node.key.removeprefix("\0")):
-            if above in groups and node.id not in view.ours.leaving:
-                there = view.after.nodes.get(above)
-                if there is not None and there.id != groups[above].id:
-                    break  # it is in a group that theirs has put in the place of the one that ours deletes
+            if above in view.moved_groups or node.id in view.ours.leaving:
+                break  # ours takes it elsewhere
+            if above in groups:
                 detail = f"ours deletes it, theirs put {node.path!r} into it"
                 snapshot = node.created or node.moved
                 yield view.conflict(ConflictType.DeleteOfUpdatedGroup, groups[above], snapshot, detail)

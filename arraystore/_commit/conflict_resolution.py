@@ -107,7 +107,7 @@ def saved_by_others(prepared: Prepared, after: SnapshotState) -> set[NodeId]:
         if change.kind == NodeKind.GROUP and change.id not in prepared.swept
         if (node := after.by_id(change.id)) is not None
     }
-    groups = _moved_groups(ours, after)
+    groups = ours.moved_groups(after)
     swept = [node for identifier in prepared.swept if (node := after.by_id(identifier)) is not None]
     return {n.id for n in swept if not _in_the_way(n, taken_along(n.path, groups) or n.path, places, below)}
 
@@ -231,7 +231,7 @@ def _staying_below(ours: Ours, after: SnapshotState, path: str) -> list[Node]:
 def _take_place(plan: _Plan, prepared: Prepared, conflict: Conflict, after: SnapshotState) -> None:
     change = next(c for c in prepared.log.nodes if c.id == conflict.node)
     occupant = after.nodes.get(node_key(change.path, change.kind))
-    if occupant is not None:
+    if occupant is not None and not plan.ours.takes_away(occupant, plan.ours.moved_groups(after)):
         plan.deleted[occupant.id] = occupant
     if change.kind != NodeKind.FILE:
         plan.deleted |= {node.id: node for node in _staying_below(plan.ours, after, change.path)}
@@ -241,7 +241,7 @@ def _take_place(plan: _Plan, prepared: Prepared, conflict: Conflict, after: Snap
 
 def _carried_to(ours: Ours, after: SnapshotState, change: NodeChange) -> Iterator[Node]:
     """Yield what groups that ours moves would bring to the place of a node that ours creates, or below or above it."""
-    groups = _moved_groups(ours, after)
+    groups = ours.moved_groups(after)
     for node in after.nodes.values() if groups else ():
         path = taken_along(node.path, groups)
         if path is None or node.id in ours.leaving:
@@ -250,12 +250,6 @@ def _carried_to(ours: Ours, after: SnapshotState, change: NodeChange) -> Iterato
         above = node.kind == NodeKind.ARRAY and change.kind != NodeKind.FILE and change.path.startswith(path + "/")
         if below or above or node_key(path, node.kind) == node_key(change.path, change.kind):
             yield node
-
-
-def _moved_groups(ours: Ours, after: SnapshotState) -> dict[str, str]:
-    """Return the new paths of groups that ours moves, by the paths at which they are."""
-    moves = [change for change in ours.changes(Operation.MOVED) if change.kind == NodeKind.GROUP]
-    return {node.path: change.target or "" for change in moves if (node := after.by_id(change.id)) is not None}
 
 
 def _check_untouched(plan: _Plan, prepared: Prepared, conflict: Conflict) -> None:
@@ -274,11 +268,12 @@ def _kept_nodes(plan: _Plan, prepared: Prepared, after: SnapshotState) -> list[N
     kept_paths = {
         after.nodes[after.keys[node]].path
         for operation, node in plan.without
-        if operation == Operation.DELETED and node in after.keys
+        if operation in (Operation.DELETED, Operation.MOVED) and node in after.keys
     }
     alive = {above for path in kept_paths for above in ancestors(path)}
     known = {change.id for change in prepared.log.nodes if change.operation == Operation.DELETED}
-    deleted = sorted((n for i, n in plan.deleted.items() if i not in known), key=lambda n: n.key, reverse=True)
+    going = [n for i, n in plan.deleted.items() if i not in known and n.key not in alive]
+    deleted = sorted(going, key=lambda n: n.key, reverse=True)
     nodes = [NodeChange(Operation.DELETED, node.id, node.path, node.kind, {}) for node in deleted]
     for change in prepared.log.nodes:
         if (change.operation, change.id) in plan.without:

@@ -36,7 +36,7 @@ from arraystore._commit.solvers import (
 )
 from arraystore._conflicts import Conflict, ConflictType
 from arraystore._format.ids import NodeId, id_to_text
-from arraystore._format.node import Documents, NodeKind
+from arraystore._format.node import Documents, NodeKind, ancestors
 from arraystore._format.reserved_keys import is_hidden
 from arraystore._format.transaction import Operation
 from arraystore._format.zarr_metadata import array_info
@@ -124,18 +124,29 @@ def _failed(session: SessionBase, after: SnapshotState, conflicts: Sequence[Conf
     return RebaseFailedError(id_to_text(after.snapshot), conflicts, session.snapshot_id, session.branch or "")
 
 
+_OF_PLACES = frozenset(
+    {
+        ConflictType.NewNodeConflictsWithExistingNode,
+        ConflictType.NewNodeInInvalidGroup,
+        ConflictType.MoveOperationCannotBeRebased,
+    }
+)
+"""Conflicts that are gone once they are solved, and are there again where the answer to another one left a node."""
+
+
 def _find_raised(
     prepared: Prepared, resolved: Prepared, obstacle: Obstacle, solved: Sequence[tuple[Conflict, Solution]]
 ) -> list[Conflict]:
     """Find conflicts that exist only because of how others were solved."""
-    solved_keys = {(conflict.conflict_type, conflict.node) for conflict, _ in solved}
+    solved_keys = {(c.conflict_type, c.node) for c, _ in solved if c.conflict_type not in _OF_PLACES}
     mine, after = Ours.of(resolved), obstacle.tip.state
-    conflicts = [
-        *detect(mine, obstacle.theirs, obstacle.before, after),
-        *_find_homeless(Ours.of(prepared), mine, after),
-    ]
     decided = _deleted(resolved) - _deleted(prepared)  # deleted by the answer of a solver, changed or not
-    return [c for c in conflicts if (c.conflict_type, c.node) not in solved_keys and c.node not in decided]
+
+    def unsolved(conflicts: list[Conflict]) -> list[Conflict]:
+        return [c for c in conflicts if (c.conflict_type, c.node) not in solved_keys and c.node not in decided]
+
+    raised = unsolved(detect(mine, obstacle.theirs, obstacle.before, after))
+    return raised or unsolved(_find_homeless(Ours.of(prepared), mine, after))
 
 
 def _find_homeless(wanted: Ours, left: Ours, after: SnapshotState) -> list[Conflict]:
@@ -156,7 +167,7 @@ def _find_homeless(wanted: Ours, left: Ours, after: SnapshotState) -> list[Confl
         for change in left.log.nodes
         if change.operation in kinds
         and change.kind != NodeKind.FILE
-        and (change.target or change.path).rpartition("/")[0] in lost
+        and next((above for above in ancestors(change.target or change.path) if above in wanted.places), None) in lost
     ]
 
 

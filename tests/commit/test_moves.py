@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import zarr
 from zarr.core.buffer.cpu import Buffer
@@ -27,65 +27,24 @@ from arraystore import (
     SessionStateError,
     Storage,
     VersionSelection,
-    in_memory_storage,
 )
 from arraystore.storage import CountingStorage
 from tests.commit.rivals import impatient, latest, values
 from tests.commit.support import DistantStorage, keys, without_maintenance
+from tests.commit.trees import TREE, array_at, check, check_valid, repository_with_tree, tree_of
 from tests.tiers import mostly_thorough
 
 DETECT = ConflictDetector()
-TREE = {"g": None, "g/x": 1, "g/deep": None, "g/deep/y": 2, "h": None, "h/z": 3, "top": 4}
-"""Nodes of `_repository`: groups, and arrays with the number that they hold."""
-
-
-def _repository(storage: Storage | None = None) -> tuple[Storage, Repository]:
-    storage = storage or in_memory_storage()
-    repository = Repository.create(storage)
-    with repository.transaction("main", message="create") as store:
-        zarr.create_group(store)
-        for path, value in TREE.items():
-            if value is None:
-                zarr.create_group(store, path=path, attributes={"was": path})
-            else:
-                _array(store, path, value)
-    return storage, repository
-
-
-def _array(store: Any, path: str, value: int) -> None:
-    zarr.create_array(store, name=path, shape=(4,), chunks=(2,), dtype="i4", fill_value=-1)[:] = value
-
-
-def _tree(session: Session) -> dict[str, int | None]:
-    """Return all nodes but the root, as zarr sees them: groups, and arrays with the number that they hold."""
-    found: dict[str, int | None] = {}
-    for path, node in zarr.open_group(session.store, mode="r").members(max_depth=None):
-        if isinstance(node, zarr.Group):
-            found[path] = None
-        else:
-            held = np.unique(np.asarray(node[:]))
-            assert len(held) == 1
-            found[path] = int(held[0])
-    return found
-
-
-def _check(storage: Storage, expected: dict[str, int | None]) -> None:
-    """Check what a reader sees that replays the log, and one that reads a checkpoint."""
-    assert _tree(latest(storage)) == expected
-    repository = Repository.open(storage)
-    repository.create_tag(f"tag{len(repository.list_tags())}", repository.lookup_branch("main"))
-    tag = f"tag{len(repository.list_tags()) - 1}"
-    assert _tree(Repository.open(storage).readonly_session(tag=tag)) == expected
 
 
 def _commit_moves(*moves: tuple[str, str]) -> tuple[Storage, Session]:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     session = repository.writable_session("main")
     for source, target in moves:
         session.move(source, target)
-    seen = _tree(session)
+    seen = tree_of(session)
     session.commit("moved")
-    _check(storage, seen)
+    check(storage, seen)
     return storage, session
 
 
@@ -102,12 +61,12 @@ def test_a_group_moves_with_all_that_is_in_it() -> None:
     storage, _ = _commit_moves(("g", "h/inner"))
     expected = {"h": None, "h/z": 3, "top": 4}
     expected |= {"h/inner": None, "h/inner/x": 1, "h/inner/deep": None, "h/inner/deep/y": 2}
-    assert _tree(latest(storage)) == expected
+    assert tree_of(latest(storage)) == expected
     assert zarr.open_group(latest(storage).store, path="h/inner", mode="r").attrs["was"] == "g"
 
 
 def test_a_move_writes_no_chunk_and_no_manifest() -> None:
-    inner, _ = _repository()
+    inner, _ = repository_with_tree()
     storage = CountingStorage(DistantStorage(inner))
     session = without_maintenance(impatient(storage)).writable_session("main")
     before = set(keys(inner))
@@ -121,18 +80,18 @@ def test_a_move_writes_no_chunk_and_no_manifest() -> None:
 
 def test_two_nodes_change_places() -> None:
     storage, _ = _commit_moves(("top", "swap"), ("g/x", "top"), ("swap", "g/x"))
-    assert _tree(latest(storage)) == TREE | {"top": 1, "g/x": 4}
+    assert tree_of(latest(storage)) == TREE | {"top": 1, "g/x": 4}
 
 
 def test_two_groups_change_places_with_all_that_is_in_them() -> None:
     storage, _ = _commit_moves(("g", "swap"), ("h", "g"), ("swap", "h"))
     expected = {"h": None, "h/x": 1, "h/deep": None, "h/deep/y": 2, "g": None, "g/z": 3, "top": 4}
-    assert _tree(latest(storage)) == expected
+    assert tree_of(latest(storage)) == expected
 
 
 def test_a_chain_of_names_moves_up_by_one() -> None:
     storage, _ = _commit_moves(("top", "old"), ("g/x", "top"), ("h/z", "g/x"), ("g/deep/y", "h/z"))
-    assert _tree(latest(storage)) == {
+    assert tree_of(latest(storage)) == {
         "old": 4,
         "top": 1,
         "g/x": 3,
@@ -145,7 +104,7 @@ def test_a_chain_of_names_moves_up_by_one() -> None:
 
 def test_a_group_and_its_child_change_places() -> None:
     storage, _ = _commit_moves(("g/deep", "deep"), ("g", "deep/g"))
-    assert _tree(latest(storage)) == {
+    assert tree_of(latest(storage)) == {
         "deep": None,
         "deep/y": 2,
         "deep/g": None,
@@ -157,43 +116,43 @@ def test_a_group_and_its_child_change_places() -> None:
 
 
 def test_a_move_there_and_back_changes_nothing() -> None:
-    _, repository = _repository()
+    _, repository = repository_with_tree()
     session = repository.writable_session("main")
     session.move("g", "elsewhere")
     session.move("elsewhere", "g")
     assert not session.has_uncommitted_changes
-    assert _tree(session) == TREE
+    assert tree_of(session) == TREE
 
 
 def test_into_a_group_that_was_just_created_and_out_of_one_that_is_deleted_then() -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     session = repository.writable_session("main")
     zarr.create_group(session.store, path="new")
     session.move("g/deep", "new/deep")
     session.move("g/x", "new/x")
     del zarr.open_group(session.store)["g"]
     expected = {"new": None, "new/deep": None, "new/deep/y": 2, "new/x": 1, "h": None, "h/z": 3, "top": 4}
-    assert _tree(session) == expected
+    assert tree_of(session) == expected
     session.commit("moved")
-    _check(storage, expected)
+    check(storage, expected)
 
 
 def test_what_was_moved_can_be_written_deleted_and_its_old_place_taken_in_the_same_session() -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     session = repository.writable_session("main")
     session.move("top", "h/top")
     zarr.open_array(session.store, path="h/top")[:] = 40
-    _array(session.store, "top", 50)
+    array_at(session.store, "top", 50)
     session.move("g", "moved")
     del zarr.open_group(session.store)["moved/deep"]
     expected = {"h": None, "h/z": 3, "h/top": 40, "top": 50, "moved": None, "moved/x": 1}
-    assert _tree(session) == expected
+    assert tree_of(session) == expected
     session.commit("moved")
-    _check(storage, expected)
+    check(storage, expected)
 
 
 def test_an_id_stays_with_its_node() -> None:
-    _, repository = _repository()
+    _, repository = repository_with_tree()
     session = repository.writable_session("main")
     before = session.get_node_id("g/deep/y")
     session.move("g", "moved")
@@ -220,35 +179,35 @@ BAD = [
 def test_a_move_that_cannot_be_is_refused_and_changes_nothing(
     source: str, target: str, error: type[Exception], text: str
 ) -> None:
-    _, repository = _repository()
+    _, repository = repository_with_tree()
     session = repository.writable_session("main")
     with pytest.raises(error) as caught:
         session.move(source, target)
     assert any(part in str(caught.value) for part in text.split("|"))
     assert not session.has_uncommitted_changes
-    assert _tree(session) == TREE
+    assert tree_of(session) == TREE
 
 
 def test_sessions_that_only_read_and_forks_refuse_to_move() -> None:
-    _, repository = _repository()
+    _, repository = repository_with_tree()
     with pytest.raises(ReadOnlyError):
         repository.readonly_session("main").move("g", "moved")
     session = repository.writable_session("main")
     fork = session.fork()
     with pytest.raises(SessionStateError, match="fork"):
         fork.move("g", "moved")
-    assert _tree(fork) == TREE
+    assert tree_of(fork) == TREE
 
 
 @pytest.mark.parametrize("seed", mostly_thorough(range(8), every=4))
 def test_random_moves_over_many_commits_replay_as_they_were_made(seed: int) -> None:
     chance = random.Random(seed)
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     for turn in range(12):
         session = repository.writable_session("main")
-        before = _tree(session)
+        before = tree_of(session)
         for _ in range(chance.randint(1, 5)):
-            tree = _tree(session)
+            tree = tree_of(session)
             source = chance.choice(sorted(tree))
             group = chance.choice(["", *sorted(path for path, value in tree.items() if value is None)])
             target = "/".join(part for part in (group, chance.choice("abcdefgh")) if part)
@@ -256,16 +215,16 @@ def test_random_moves_over_many_commits_replay_as_they_were_made(seed: int) -> N
                 session.move(source, target)
             except InvalidInputError:
                 continue
-        seen = _tree(session)
+        seen = tree_of(session)
         assert sorted(map(str, seen.values())) == sorted(map(str, before.values()))
         if session.has_uncommitted_changes:
             session.commit(str(turn))
-        assert _tree(latest(storage)) == seen
-    _check(storage, _tree(latest(storage)))
+        assert tree_of(latest(storage)) == seen
+    check(storage, tree_of(latest(storage)))
 
 
 def test_a_checkpoint_after_moves_and_the_log_from_its_start_tell_the_same() -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     place = "g"
     for turn in range(70):
         session = repository.writable_session("main")
@@ -276,12 +235,17 @@ def test_a_checkpoint_after_moves_and_the_log_from_its_start_tell_the_same() -> 
     repository.wait_for_maintenance()
     expected = {"g69": None, "g69/x": 69, "g69/deep": None, "g69/deep/y": 2, "h": None, "h/z": 3, "top": 4}
     assert latest(storage).base_tip.state.checkpoint is not None
-    assert _tree(latest(storage)) == expected
+    assert tree_of(latest(storage)) == expected
     asyncio.run(storage.delete(["hints/main"]))
-    assert _tree(latest(storage)) == expected
+    assert tree_of(latest(storage)) == expected
 
 
 # -- against others -----------------------------------------------------------------------------------------------
+
+
+class _Ours(ConflictSolver):
+    def solve(self, conflict: Any, versions: Any) -> VersionSelection:
+        return VersionSelection.UseOurs
 
 
 class _Ours(ConflictSolver):
@@ -305,7 +269,7 @@ def _delete(path: str) -> Callable[[Session], object]:
 def _create(path: str, value: int | None = 9) -> Callable[[Session], object]:
     if value is None:
         return lambda session: zarr.create_group(session.store, path=path)
-    return lambda session: _array(session.store, path, value)
+    return lambda session: array_at(session.store, path, value)
 
 
 def _move(source: str, target: str) -> Callable[[Session], object]:
@@ -327,24 +291,24 @@ TOGETHER: list[Any] = [
 def test_our_move_goes_together_with_what_theirs_did_inside_and_elsewhere(
     other: Callable[[Session], object], expected: dict[str, int | None]
 ) -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     session = repository.writable_session("main")
     session.move("g", "m")
     _theirs(storage, other)
     session.commit("ours", rebase_with=DETECT)
-    _check(storage, expected)
+    check(storage, expected)
 
 
 @pytest.mark.parametrize(("other", "expected"), [TOGETHER[0], TOGETHER[2], TOGETHER[4]])
 def test_what_ours_did_inside_and_elsewhere_goes_together_with_their_move(
     other: Callable[[Session], object], expected: dict[str, int | None]
 ) -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     session = repository.writable_session("main")
     other(session)
     _theirs(storage, _move("g", "m"))
     session.commit("ours", rebase_with=DETECT)
-    _check(storage, expected)
+    check(storage, expected)
 
 
 @pytest.mark.parametrize(
@@ -357,14 +321,14 @@ def test_what_ours_did_inside_and_elsewhere_goes_together_with_their_move(
 def test_what_ours_creates_or_deletes_in_a_group_that_theirs_moved_is_for_people_to_decide(
     ours: Callable[[Session], object], conflict: tuple[ConflictType, str]
 ) -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     session = repository.writable_session("main")
     ours(session)
     _theirs(storage, _move("g", "m"))
     with pytest.raises(RebaseFailedError) as caught:
         session.commit("ours", rebase_with=DETECT)
     assert [(c.conflict_type, c.path) for c in caught.value.conflicts] == [conflict]
-    _check(storage, MOVED_G)
+    check(storage, MOVED_G)
 
 
 def _swap(session: Session) -> None:
@@ -383,16 +347,79 @@ def _move_and_replace(session: Session) -> None:
 def test_what_ours_creates_does_not_get_into_a_group_that_theirs_put_in_place_of_the_one_they_moved(
     theirs: Callable[[Session], object], path: str
 ) -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     session = repository.writable_session("main")
     _create(path)(session)
     _theirs(storage, theirs)
-    seen = _tree(latest(storage))
+    seen = tree_of(latest(storage))
     with pytest.raises(RebaseFailedError) as caught:
         session.commit("ours", rebase_with=DETECT)
     conflicts = {(c.conflict_type, c.path) for c in caught.value.conflicts}
     assert conflicts == {(ConflictType.NewNodeInInvalidGroup, "/" + path)}
-    _check(storage, seen)
+    check(storage, seen)
+
+
+def _move_and_fill(session: Session) -> None:
+    _move_and_replace(session)
+    for name, value in ("x", 5), ("new", 6):
+        _create(f"g/{name}", value)(session)
+
+
+def _move_and_put_an_array(session: Session) -> None:
+    session.move("g", "m")
+    _create("g", 5)(session)
+
+
+def _moved_top(tree: dict[str, int | None], target: str) -> dict[str, int | None]:
+    return {target if path == "top" else path: value for path, value in tree.items()}
+
+
+def _swapped() -> dict[str, int | None]:
+    return {{"g": "h", "h": "g"}.get(path[0], path[0]) + path[1:]: value for path, value in TREE.items()}
+
+
+FILLED = {"g": None, "g/x": 5, "g/new": 6}
+
+REPLACED: list[Any] = [
+    pytest.param(_move_and_fill, _write("g/x", 8), MOVED_G | FILLED | {"m/x": 8}, id="chunks"),
+    pytest.param(_move_and_fill, _write("top", 8), MOVED_G | FILLED | {"top": 8}, id="elsewhere"),
+    pytest.param(_move_and_fill, _create("g/new"), MOVED_G | FILLED | {"m/new": 9}, id="creation"),
+    pytest.param(_move_and_fill, _move("top", "g/new"), _moved_top(MOVED_G | FILLED, "m/new"), id="move"),
+    pytest.param(_move_and_put_an_array, _create("g/new"), MOVED_G | {"g": 5, "m/new": 9}, id="an array above"),
+    pytest.param(_swap, _create("g/z"), _swapped() | {"h/z": 9}, id="swapped"),
+    pytest.param(_swap, _create("h/deep"), _swapped() | {"g/deep": 9}, id="swapped the other way"),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "expected"), REPLACED)
+@pytest.mark.parametrize("first", ["commit", "rebase"])
+def test_what_theirs_put_into_a_group_that_ours_moves_leaves_its_place_to_what_ours_puts_there(
+    ours: Callable[[Session], object],
+    theirs: Callable[[Session], object],
+    expected: dict[str, int | None],
+    first: str,
+) -> None:
+    storage, repository = repository_with_tree()
+    session = repository.writable_session("main")
+    ours(session)
+    _theirs(storage, theirs)
+    if first == "rebase":
+        session.rebase(DETECT)
+        assert tree_of(session) == expected
+    session.commit("ours", rebase_with=DETECT)
+    check(storage, expected)
+
+
+def test_what_theirs_put_into_a_group_stays_in_the_way_of_what_ours_moves_beside_it() -> None:
+    storage, repository = repository_with_tree()
+    session = repository.writable_session("main")
+    session.move("g/deep", "m")
+    _create("g/new")(session)
+    _theirs(storage, _create("g/new", 6))
+    with pytest.raises(RebaseFailedError) as caught:
+        session.commit("ours", rebase_with=DETECT)
+    conflicts = {(c.conflict_type, c.path) for c in caught.value.conflicts}
+    assert conflicts == {(ConflictType.NewNodeConflictsWithExistingNode, "/g/new")}
 
 
 COLLIDING: list[Any] = [
@@ -409,23 +436,139 @@ COLLIDING: list[Any] = [
 def test_a_move_that_cannot_be_rebased_says_so_and_may_be_dropped(
     theirs: Callable[[Session], object], path: str, solver: ConflictSolver
 ) -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     session = repository.writable_session("main")
     session.move("g", "m")
     _write("h/z", 30)(session)
     snapshot = _theirs(storage, theirs)
-    seen = _tree(latest(storage))
+    seen = tree_of(latest(storage))
     with pytest.raises(RebaseFailedError) as caught:
         session.commit("ours", rebase_with=solver)
     assert {(c.conflict_type, c.path, c.snapshot) for c in caught.value.conflicts} == {
         (ConflictType.MoveOperationCannotBeRebased, path, snapshot)
     }
     session.commit("ours", rebase_with=_Theirs())
-    _check(storage, seen | {"h/z": 30})
+    check(storage, seen | {"h/z": 30})
+
+
+def _in_turn(*steps: Callable[[Session], object]) -> Callable[[Session], object]:
+    def change(session: Session) -> None:
+        for step in steps:
+            step(session)
+
+    return change
+
+
+GONE_WITHIN: list[Any] = [
+    pytest.param(_create("m/deep/new"), ConflictType.NewNodeInInvalidGroup, "/m/deep/new", id="created"),
+    pytest.param(_move("top", "m/deep/top"), ConflictType.MoveOperationCannotBeRebased, "/top", id="moved"),
+]
+
+
+@pytest.mark.parametrize(("ours", "kind", "path"), GONE_WITHIN)
+@pytest.mark.parametrize("theirs", [_move("g/deep", "h/deep"), _delete("g/deep")], ids=["moved away", "deleted"])
+def test_nothing_comes_into_a_group_that_theirs_took_out_of_the_one_that_ours_moves(
+    ours: Callable[[Session], object], kind: ConflictType, path: str, theirs: Callable[[Session], object]
+) -> None:
+    storage, repository = repository_with_tree()
+    session = repository.writable_session("main")
+    _in_turn(_move("g", "m"), ours)(session)
+    _theirs(storage, theirs)
+    seen = tree_of(latest(storage))
+    with pytest.raises(RebaseFailedError) as caught:
+        session.commit("ours", rebase_with=DETECT)
+    assert {(c.conflict_type, c.path) for c in caught.value.conflicts} == {(kind, path)}
+    check(storage, seen)
+
+
+def test_what_theirs_put_into_a_group_that_ours_deletes_and_whose_group_it_moves_is_a_conflict() -> None:
+    storage, repository = repository_with_tree()
+    session = repository.writable_session("main")
+    _in_turn(_delete("g/deep"), _move("g", "m"))(session)
+    _theirs(storage, _create("g/deep/new"))
+    with pytest.raises(RebaseFailedError) as caught:
+        session.commit("ours", rebase_with=DETECT)
+    assert {c.conflict_type for c in caught.value.conflicts} == {ConflictType.DeleteOfUpdatedGroup}
+
+
+def test_what_theirs_put_into_a_group_that_they_moved_along_and_ours_deletes_is_a_conflict() -> None:
+    storage, repository = repository_with_tree()
+    session = repository.writable_session("main")
+    _delete("g/deep")(session)
+    _theirs(storage, _in_turn(_move("g", "m"), _create("m/deep/new")))
+    with pytest.raises(RebaseFailedError) as caught:
+        session.commit("ours", rebase_with=DETECT)
+    assert ConflictType.DeleteOfUpdatedGroup in {c.conflict_type for c in caught.value.conflicts}
+
+
+class _Answers(ConflictSolver):
+    """Answers by conflict and what happened."""
+
+    def __init__(self, answers: dict[tuple[ConflictType, str], VersionSelection], other: VersionSelection) -> None:
+        self.answers, self.other = answers, other
+
+    def solve(self, conflict: Any, versions: Any) -> VersionSelection:
+        for (kind, word), answer in self.answers.items():
+            if conflict.conflict_type == kind and word in conflict.detail:
+                return answer
+        return self.other
+
+
+def test_a_group_stays_when_a_solver_drops_the_move_of_what_is_in_it() -> None:
+    storage, repository = repository_with_tree()
+    session = repository.writable_session("main")
+    _in_turn(_move("g/deep", "m"), _delete("g"))(session)
+    _theirs(storage, _create("m"))
+    session.commit("ours", rebase_with=_Theirs())
+    check(storage, {"g": None, "g/deep": None, "g/deep/y": 2, "h": None, "h/z": 3, "top": 4, "m": 9})
+
+
+def test_what_was_created_deep_in_a_group_whose_move_a_solver_drops_is_a_conflict() -> None:
+    storage, repository = repository_with_tree()
+    session = repository.writable_session("main")
+    _in_turn(_move("g", "m"), _create("m/deep/new"))(session)
+    _theirs(storage, _move("g", "k"))
+    with pytest.raises(RebaseFailedError) as caught:
+        session.commit("ours", rebase_with=_Theirs())
+    conflicts = {(c.conflict_type, c.path) for c in caught.value.conflicts}
+    assert conflicts == {(ConflictType.NewNodeInInvalidGroup, "/m/deep/new")}
+
+
+def test_a_group_with_what_stays_is_kept_when_answers_about_a_deletion_differ() -> None:
+    storage, repository = repository_with_tree()
+    session = repository.writable_session("main")
+    _in_turn(_delete("h/z"), _delete("g"))(session)
+    _theirs(storage, _in_turn(_create("g/deep/new"), _move("h", "g/deep/h")))
+    kept = {(ConflictType.DeleteOfUpdatedArray, "moved"): VersionSelection.UseTheirs}
+    session.commit("ours", rebase_with=_Answers(kept, VersionSelection.UseOurs))
+    check(storage, {"g": None, "g/deep": None, "g/deep/h": None, "g/deep/h/z": 3, "top": 4})
+
+
+def test_answers_that_leave_two_nodes_at_one_place_are_a_conflict() -> None:
+    storage, repository = repository_with_tree()
+    session = repository.writable_session("main")
+    _in_turn(_delete("h"), _create("h"))(session)
+    _theirs(storage, _create("h/new"))
+    seen = tree_of(latest(storage))
+    kept = {(ConflictType.DeleteOfUpdatedGroup, ""): VersionSelection.UseTheirs}
+    with pytest.raises(RebaseFailedError) as caught:
+        session.commit("ours", rebase_with=_Answers(kept, VersionSelection.UseOurs))
+    assert {c.conflict_type for c in caught.value.conflicts} == {ConflictType.NewNodeConflictsWithExistingNode}
+    check(storage, seen)
+
+
+def test_what_is_created_where_a_solver_drops_a_move_is_a_conflict() -> None:
+    storage, repository = repository_with_tree()
+    session = repository.writable_session("main")
+    _move_and_fill(session)
+    _theirs(storage, _create("m"))
+    with pytest.raises(RebaseFailedError) as caught:
+        session.commit("ours", rebase_with=_Theirs())
+    assert {c.conflict_type for c in caught.value.conflicts} == {ConflictType.NewNodeConflictsWithExistingNode}
 
 
 def test_the_group_into_which_ours_moves_is_gone() -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     session = repository.writable_session("main")
     session.move("top", "h/top")
     _theirs(storage, _delete("h"))
@@ -449,39 +592,64 @@ MIXES = {
 }
 
 
+def _move_and_delete_above(session: Session) -> None:
+    session.move("g/deep", "m")
+    _delete("g")(session)
+
+
+SEVERAL: dict[str, Any] = {
+    "move deep out of g and delete it": _move_and_delete_above,
+    "move g and fill its place": _move_and_fill,
+    "move g and put an array in its place": _move_and_put_an_array,
+    "swap g and h": _swap,
+}
+
+
 @pytest.mark.parametrize(("ours", "theirs"), mostly_thorough(itertools.product(MIXES, MIXES), every=7))
 def test_whatever_moves_meet_the_hierarchy_stays_valid_and_what_theirs_changed_can_be_kept(
     ours: str, theirs: str
 ) -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     session = repository.writable_session("main")
     MIXES[ours](session)
     _theirs(storage, MIXES[theirs])
-    seen = _tree(latest(storage))
+    seen = tree_of(latest(storage))
     try:
         session.commit("ours", rebase_with=DETECT)
     except RebaseFailedError:
-        assert _tree(latest(storage)) == seen
+        assert tree_of(latest(storage)) == seen
         session.commit("ours", rebase_with=_Theirs())
-        found = _tree(latest(storage))
+        found = tree_of(latest(storage))
         assert found.items() <= seen.items()
         assert found.items() >= seen.items() - TREE.items()
-    _check_valid(storage)
+    check_valid(storage)
 
 
-def _check_valid(storage: Storage) -> None:
-    """Check that every node has a group above it, all the way up, and that both ways of reading agree."""
-    nodes = latest(storage).base_tip.state.nodes
-    for key in nodes:
-        above = key
-        while above:
-            above = above.rpartition("/")[0]
-            assert nodes[above].kind.name == "GROUP", (key, above)
-    _check(storage, _tree(latest(storage)))
+@pytest.mark.parametrize(("ours", "theirs"), list(itertools.product(SEVERAL, MIXES | SEVERAL)))
+@pytest.mark.parametrize("solver", [_Ours(), _Theirs()], ids=["ours", "theirs"])
+def test_whatever_ours_puts_in_place_of_what_it_moves_is_as_if_it_came_later_or_is_refused(
+    ours: str, theirs: str, solver: ConflictSolver
+) -> None:
+    storage, repository = repository_with_tree()
+    session = repository.writable_session("main")
+    SEVERAL[ours](session)
+    _theirs(storage, (MIXES | SEVERAL)[theirs])
+    seen = tree_of(latest(storage))
+    later = repository.writable_session("main")
+    try:
+        session.commit("ours", rebase_with=DETECT)
+    except RebaseFailedError:
+        assert tree_of(latest(storage)) == seen
+        with contextlib.suppress(RebaseFailedError):
+            session.commit("ours", rebase_with=solver)
+    else:
+        SEVERAL[ours](later)
+        assert tree_of(latest(storage)) == tree_of(later)
+    check_valid(storage)
 
 
 def test_serializable_sessions_that_listed_a_group_collide_with_a_move_into_it() -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     session = repository.writable_session("main", isolation="serializable")
     assert set(zarr.open_group(session.store, path="h", mode="r")) == {"z"}
     _write("top", 5)(session)
@@ -492,18 +660,18 @@ def test_serializable_sessions_that_listed_a_group_collide_with_a_move_into_it()
 
 
 def test_values_stay_with_a_moved_array_through_later_commits_and_old_snapshots_keep_the_old_place() -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     before = repository.lookup_branch("main")
     session = repository.writable_session("main")
     session.move("g/x", "h/x")
     session.commit("moved")
     _theirs(storage, _write("h/x", 11))
     assert values(latest(storage), "h/x").tolist() == [11] * 4
-    assert _tree(Repository.open(storage).readonly_session(snapshot_id=before)) == TREE
+    assert tree_of(Repository.open(storage).readonly_session(snapshot_id=before)) == TREE
 
 
 def test_what_theirs_creates_where_it_has_just_moved_something_from_stays_in_its_group() -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     with repository.transaction("main", message="an empty group") as store:
         zarr.create_group(store, path="e")
     session = repository.writable_session("main")
@@ -518,11 +686,11 @@ def test_what_theirs_creates_where_it_has_just_moved_something_from_stays_in_its
     with pytest.raises(RebaseFailedError) as caught:
         session.commit("ours", rebase_with=DETECT)
     assert {c.conflict_type for c in caught.value.conflicts} == {ConflictType.DeleteOfUpdatedGroup}
-    _check_valid(storage)
+    check_valid(storage)
 
 
 def test_a_file_beside_the_chunks_of_an_array_stays_where_theirs_moved_the_array_from() -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     with repository.transaction("main", message="a file") as store:
         store.set_sync("top/notes", Buffer.from_bytes(b"notes"))
     session = repository.writable_session("main")
@@ -530,7 +698,7 @@ def test_a_file_beside_the_chunks_of_an_array_stays_where_theirs_moved_the_array
     _theirs(storage, _move("top", "g/top"))
     session.commit("ours", rebase_with=DETECT)
     assert latest(storage).hierarchy.node("\0top/notes") is None
-    _check_valid(storage)
+    check_valid(storage)
 
 
 def _into_new(other: Session) -> None:
@@ -557,7 +725,7 @@ def test_ours_takes_the_place_of_what_theirs_put_into_a_group_that_ours_moves_th
     expected: dict[str, int | None],
     rounds: int,
 ) -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     session = repository.writable_session("main")
     session.move("g", "k")
     for change in ours:
@@ -568,15 +736,15 @@ def test_ours_takes_the_place_of_what_theirs_put_into_a_group_that_ours_moves_th
         session.rebase(_Ours())
         _theirs(storage, _write("h/z", 31))
     session.commit("ours", rebase_with=_Ours())
-    seen = _tree(latest(storage))
+    seen = tree_of(latest(storage))
     assert {path: held for path, held in seen.items() if path.startswith("k/new")} == expected
     assert seen["h/z"] == 30
     assert not any(path == "g" or path.startswith("g/") for path in seen)
-    _check_valid(storage)
+    check_valid(storage)
 
 
 def test_what_theirs_carries_out_of_a_group_that_ours_moves_is_not_deleted_any_more() -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     session = repository.writable_session("main")
     session.move("g", "k")
     _create("k/new")(session)
@@ -584,13 +752,13 @@ def test_what_theirs_carries_out_of_a_group_that_ours_moves_is_not_deleted_any_m
     session.rebase(_Ours())
     _theirs(storage, _move("g/new", "h/new"))
     session.commit("ours", rebase_with=_Ours())
-    seen = _tree(latest(storage))
+    seen = tree_of(latest(storage))
     assert (seen["k/new"], seen["h/new"]) == (9, 5)
-    _check_valid(storage)
+    check_valid(storage)
 
 
 def test_a_file_of_ours_stays_in_the_place_of_theirs_over_another_conflict() -> None:
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     session = repository.writable_session("main")
 
     def note(text: bytes) -> Callable[[Session], object]:
@@ -612,7 +780,7 @@ def test_a_node_is_not_left_without_the_group_that_a_solver_has_dropped_on_both_
         def solve(self, conflict: Any, versions: Any) -> VersionSelection:
             return VersionSelection.UseOurs if conflict.path == "/k" else VersionSelection.UseTheirs
 
-    storage, repository = _repository()
+    storage, repository = repository_with_tree()
     session = repository.writable_session("main")
     _create("k/n/m")(session)
     _theirs(storage, _create("k/n", None))
@@ -621,4 +789,4 @@ def test_a_node_is_not_left_without_the_group_that_a_solver_has_dropped_on_both_
     assert [(c.conflict_type, c.path) for c in caught.value.conflicts] == [
         (ConflictType.NewNodeInInvalidGroup, "/k/n/m")
     ]
-    _check_valid(storage)
+    check_valid(storage)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from math import inf
 
 from tests.simulation.checker.arrays import array_of, reads_alike, same_json
@@ -27,9 +26,6 @@ from tests.simulation.checker.violations import Violation
 from tests.simulation.observations import Refused, Solver, Transaction
 
 __all__ = ["groundless_transplants", "transplanted"]
-
-_CLOCKS_DIFFER = 30 * 60 * 1000
-"""Milliseconds between two clocks at most, as `arraystore._history.compare` assumes."""
 
 _DECIDED = frozenset({"ChunkDoubleUpdate", "ZarrMetadataDoubleUpdate"})
 """Conflicts of which this module knows for certain whether there is one."""
@@ -262,18 +258,8 @@ def groundless_transplants(logs: Logs, transaction: Transaction, lifetimes: Life
         yield _groundless(transaction, outcome)
     alone = len({state.id for state in log.states[last - len(changes) + 1 : last + 1]}) == 1
     decided = kinds <= _DECIDED and alone and not changes[0].collisions
-    if outcome.error == "RebaseFailedError" and decided and not _clocks_apart(log, last):
+    if outcome.error == "RebaseFailedError" and decided:
         yield _groundless(transaction, outcome)
-
-
-def _clocks_apart(log: Branch, last: int) -> bool:
-    """Tell whether those who committed have clocks further apart than is assumed where snapshots are compared.
-
-    A pack that is that much younger than all manifests of a snapshot, by their ids, is taken for one that none of them
-    names, without a look; so what was written and written back may count as changed.
-    """
-    times = [int.from_bytes(commit.id[:6], "big") for commit in log.commits if commit.number <= last]
-    return any(later + _CLOCKS_DIFFER < earlier for earlier, later in pairwise(times))
 
 
 def _groundless(transaction: Transaction, outcome: Refused) -> Violation:

@@ -1,0 +1,115 @@
+"""Random moves, creations and deletions in the same few groups, and solvers that answer anything.
+
+Whatever is committed is a valid hierarchy: each node is in groups all the way up. Nothing but a conflict is raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+import zarr
+
+from arraystore import ConflictDetector, ConflictSolver, RebaseFailedError, Repository, Session, VersionSelection
+from arraystore.errors import ArrayStoreError
+from tests.commit.rivals import latest
+from tests.commit.trees import array_at, check_valid, repository_with_tree, tree_of
+from tests.tiers import mostly_thorough
+
+NAMES = ("g", "h", "m", "x", "deep", "new", "top")
+PROGRAMS = 40
+Step = tuple[str, str, Any]
+
+
+class Anything(ConflictSolver):
+    """Answers each conflict by chance."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def solve(self, conflict: Any, versions: Any) -> VersionSelection:
+        return self.rng.choice([VersionSelection.UseOurs, VersionSelection.UseTheirs])
+
+
+def draw(rng: random.Random, nodes: dict[str, int | None]) -> Step:
+    """Choose a step, given the groups and arrays that there are; it may be an impossible one."""
+    groups = ["", *(path for path, value in nodes.items() if value is None)]
+    place = f"{rng.choice(groups)}/{rng.choice(NAMES)}".strip("/")
+    kind = rng.choice(["move", "move", "move", "array", "array", "group", "delete", "write"])
+    named = kind in {"move", "delete", "write"}
+    return kind, rng.choice(list(nodes) or ["g"]) if named else place, place if kind == "move" else rng.randrange(100)
+
+
+def do(session: Session, step: Step) -> None:
+    kind, path, value = step
+    if kind == "move":
+        session.move(path, value)
+    elif kind == "array":
+        array_at(session.store, path, value)
+    elif kind == "group":
+        zarr.create_group(session.store, path=path)
+    elif kind == "delete":
+        del zarr.open_group(session.store)[path]
+    else:
+        zarr.open_array(session.store, path=path, mode="r+")[:] = value
+
+
+def play(rng: random.Random, session: Session, most: int) -> list[Step]:
+    """Do some steps, and return those that were possible."""
+    done = []
+    for _ in range(rng.randint(1, most)):
+        step = draw(rng, tree_of(session))
+        with contextlib.suppress(ArrayStoreError, ValueError, KeyError, FileNotFoundError):  # what Zarr and we refuse
+            do(session, step)
+            done.append(step)
+    return done
+
+
+def meet(rng: random.Random) -> str:
+    """Let two writers change a hierarchy, and tell what came of the second one."""
+    storage, repository = repository_with_tree()
+    ours = repository.writable_session("main")
+    mine = play(rng, ours, 6)
+    others: list[Step] = []
+    for _ in range(rng.randint(1, 2)):
+        theirs = Repository.open(storage).writable_session("main")
+        others += play(rng, theirs, 4)
+        theirs.commit("theirs", allow_empty=True)
+    seen, later = tree_of(latest(storage)), repository.writable_session("main")
+    if not ours.has_uncommitted_changes:
+        return "nothing"
+    try:
+        if rng.random() < 0.3:
+            ours.rebase(ConflictDetector())
+        ours.commit("ours", rebase_with=ConflictDetector())
+    except RebaseFailedError:
+        assert tree_of(latest(storage)) == seen
+    else:
+        check_valid(storage)
+        if all(kind == "array" for kind, _, _ in others):  # what is elsewhere by now is another one in a second run
+            for step in mine:
+                do(later, step)
+            assert tree_of(latest(storage)) == tree_of(later)
+        return "rebased"
+    try:
+        ours.commit("ours", rebase_with=Anything(rng))
+    except RebaseFailedError:
+        assert tree_of(latest(storage)) == seen
+        return "refused"
+    check_valid(storage)
+    return "solved"
+
+
+@pytest.mark.parametrize("first", mostly_thorough([number * PROGRAMS for number in range(15)]))
+def test_whatever_two_writers_do_to_a_hierarchy_and_a_solver_answers_it_stays_valid(first: int, long_run: bool) -> None:
+    outcomes = Counter[str]()
+    for seed in range(first, first + PROGRAMS * (20 if long_run else 1)):
+        try:
+            outcomes[meet(random.Random(seed))] += 1
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+    assert min(outcomes[each] for each in ("rebased", "refused", "solved")) >= 2, outcomes
