@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from arraystore._conflicts import Conflict, ConflictType
+from arraystore._format.ids import NodeId
 from arraystore._format.node import Node, NodeKind, ancestors, node_key
 from arraystore._format.transaction import NodeChange, Operation
-from arraystore._log.state import SnapshotState, StateBuilder
+from arraystore._log.state import SnapshotState, StateBuilder, taken_along
 
 _COMES = {
     Operation.CREATED: ConflictType.NewNodeConflictsWithExistingNode,
@@ -25,7 +26,7 @@ def misplaced(nodes: Sequence[NodeChange], ours: SnapshotState, tip: SnapshotSta
     builder = StateBuilder(tip)
     builder.change_nodes(tuple(nodes))
     final = builder.build()
-    return [*_without_group(nodes, ours, final), *_above_others(nodes, final), *_orphans(nodes, ours, final)]
+    return [*_without_group(nodes, ours, final), *_above_others(nodes, final), *_orphans(nodes, ours, tip)]
 
 
 def _places(nodes: Sequence[NodeChange]) -> Iterator[tuple[NodeChange, str]]:
@@ -40,26 +41,22 @@ def _conflict(kind: ConflictType, change: NodeChange, path: str, detail: str) ->
 
 
 def _occupied(nodes: Sequence[NodeChange], tip: SnapshotState) -> Iterator[Conflict]:
-    """Yield conflicts of paths at which the tip has another node that stays there."""
-    gone = (Operation.DELETED, Operation.MOVED)
-    leaving = {change.id for change in nodes if change.operation in gone}
-    groups = [c for c in nodes if c.operation == Operation.MOVED and c.kind == NodeKind.GROUP]
-    targets = {change.target or "": change for change in groups}
+    """Yield conflicts of paths at which the tip has another node that stays there, or goes there with its group."""
+    leaving, groups = _leaving(nodes), _moved_groups(nodes, tip)
+    targets = {change.target: change for change in nodes if change.target is not None and change.kind == NodeKind.GROUP}
+    present = {_key(node, groups): node for node in tip.nodes.values() if node.id not in leaving}
     for change, place in _places(nodes):
-        present = tip.nodes.get(node_key(place, change.kind))
-        if present is not None and present.id not in leaving:
-            detail = f"theirs has {_a(present)} at {'/' + place!r}"
+        node = present.get(node_key(place, change.kind))
+        if node is not None:
+            detail = f"theirs has {_a(node)} at {'/' + node.path!r}"
             yield _conflict(_COMES[change.operation], change, change.path, detail)
             targets.pop(place, None)
-    if not targets:
-        return
-    moved = [change.path + "/" for change in groups]
-    for node in tip.nodes.values():
+    for node in present.values() if targets else ():
         above = next((path for path in ancestors(node.path) if path in targets), None)
-        if above is None or node.id in leaving or any(node.path.startswith(path) for path in moved):
-            continue
-        change = targets.pop(above)
-        yield _conflict(_COMES[change.operation], change, change.path, f"theirs has {_a(node)} at {'/' + node.path!r}")
+        if above is not None and taken_along(node.path, groups) is None:
+            change = targets.pop(above)
+            detail = f"theirs has {_a(node)} at {'/' + node.path!r}"
+            yield _conflict(_COMES[change.operation], change, change.path, detail)
 
 
 def _without_group(nodes: Sequence[NodeChange], ours: SnapshotState, final: SnapshotState) -> Iterator[Conflict]:
@@ -89,17 +86,34 @@ def _above_others(nodes: Sequence[NodeChange], final: SnapshotState) -> Iterator
             yield _conflict(_COMES[change.operation], change, change.path, f"theirs has {_a(node)} below it")
 
 
-def _orphans(nodes: Sequence[NodeChange], ours: SnapshotState, final: SnapshotState) -> Iterator[Conflict]:
+def _orphans(nodes: Sequence[NodeChange], ours: SnapshotState, tip: SnapshotState) -> Iterator[Conflict]:
     """Yield conflicts of nodes that theirs has put into deleted groups."""
-    going = {c.path: c for c in nodes if c.operation == Operation.DELETED and c.kind == NodeKind.GROUP}
+    going = {tip.keys[c.id]: c for c in nodes if c.operation == Operation.DELETED and c.kind == NodeKind.GROUP}
     if not going:
         return
-    for node in final.nodes.values():
-        above = next((path for path in ancestors(node.path) if path in going), None)
-        if above is not None and above not in final.nodes and node.key not in ours.nodes:
-            change = going.pop(above)
-            detail = f"ours deletes it, theirs put {'/' + node.path!r} into it"
-            yield _conflict(ConflictType.DeleteOfUpdatedGroup, change, change.path, detail)
+    leaving, groups = _leaving(nodes), _moved_groups(nodes, tip)
+    for node in tip.nodes.values():
+        above = next((path for path in ancestors(node.path) if path in going or path in groups), None)
+        if above not in going or node.id in leaving or _key(node, groups) in ours.nodes:
+            continue
+        change = going.pop(above)
+        detail = f"ours deletes it, theirs put {'/' + node.path!r} into it"
+        yield _conflict(ConflictType.DeleteOfUpdatedGroup, change, change.path, detail)
+
+
+def _leaving(nodes: Sequence[NodeChange]) -> set[NodeId]:
+    return {change.id for change in nodes if change.operation in (Operation.DELETED, Operation.MOVED)}
+
+
+def _moved_groups(nodes: Sequence[NodeChange], tip: SnapshotState) -> dict[str, str]:
+    """Return the new paths of groups that are moved, by those in the tip."""
+    moves = (c for c in nodes if c.operation == Operation.MOVED and c.kind == NodeKind.GROUP)
+    return {tip.keys[change.id]: change.target or "" for change in moves}
+
+
+def _key(node: Node, groups: dict[str, str]) -> str:
+    """Return the key of a node of the tip that goes along with moved groups."""
+    return node_key(taken_along(node.path, groups) or node.path, node.kind)
 
 
 def _a(node: Node) -> str:

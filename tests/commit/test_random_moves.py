@@ -5,23 +5,19 @@ Whatever is committed is a valid hierarchy: each node is in groups all the way u
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections import Counter
 from typing import Any
 
 import pytest
-import zarr
 
-from arraystore import ConflictDetector, ConflictSolver, RebaseFailedError, Repository, Session, VersionSelection
-from arraystore.errors import ArrayStoreError
+from arraystore import ConflictDetector, ConflictSolver, RebaseFailedError, Repository, VersionSelection
+from tests.commit.random_steps import Step, do, play
 from tests.commit.rivals import latest
-from tests.commit.trees import array_at, check_valid, repository_with_tree, tree_of
+from tests.commit.trees import check_valid, repository_with_tree, tree_of
 from tests.tiers import mostly_thorough
 
-NAMES = ("g", "h", "m", "x", "deep", "new", "top")
 PROGRAMS = 40
-Step = tuple[str, str, Any]
 
 
 class Anything(ConflictSolver):
@@ -32,40 +28,6 @@ class Anything(ConflictSolver):
 
     def solve(self, conflict: Any, versions: Any) -> VersionSelection:
         return self.rng.choice([VersionSelection.UseOurs, VersionSelection.UseTheirs])
-
-
-def draw(rng: random.Random, nodes: dict[str, int | None]) -> Step:
-    """Choose a step, given the groups and arrays that there are; it may be an impossible one."""
-    groups = ["", *(path for path, value in nodes.items() if value is None)]
-    place = f"{rng.choice(groups)}/{rng.choice(NAMES)}".strip("/")
-    kind = rng.choice(["move", "move", "move", "array", "array", "group", "delete", "write"])
-    named = kind in {"move", "delete", "write"}
-    return kind, rng.choice(list(nodes) or ["g"]) if named else place, place if kind == "move" else rng.randrange(100)
-
-
-def do(session: Session, step: Step) -> None:
-    kind, path, value = step
-    if kind == "move":
-        session.move(path, value)
-    elif kind == "array":
-        array_at(session.store, path, value)
-    elif kind == "group":
-        zarr.create_group(session.store, path=path)
-    elif kind == "delete":
-        del zarr.open_group(session.store)[path]
-    else:
-        zarr.open_array(session.store, path=path, mode="r+")[:] = value
-
-
-def play(rng: random.Random, session: Session, most: int) -> list[Step]:
-    """Do some steps, and return those that were possible."""
-    done = []
-    for _ in range(rng.randint(1, most)):
-        step = draw(rng, tree_of(session))
-        with contextlib.suppress(ArrayStoreError, ValueError, KeyError, FileNotFoundError):  # what Zarr and we refuse
-            do(session, step)
-            done.append(step)
-    return done
 
 
 def meet(rng: random.Random) -> str:

@@ -9,7 +9,7 @@ import pytest
 from arraystore import InvalidInputError, RebaseFailedError, SnapshotExpiredError
 from arraystore._conflicts import ConflictType
 from tests.history.test_revert import CHANGES
-from tests.history.worlds import attributes, commit, contents, created, deleted, moved, put, world
+from tests.history.worlds import attributes, both, commit, contents, created, deleted, grouped, moved, put, world
 
 
 @pytest.mark.parametrize("inline", [0, 512], ids=["in packs", "inlined"])
@@ -101,3 +101,26 @@ def test_what_has_expired_while_it_was_picked_is_refused(monkeypatch: pytest.Mon
     with pytest.raises(SnapshotExpiredError):
         repository.cherry_pick(snapshot, branch="other")
     assert repository.lookup_branch("other") == newest
+
+
+def test_what_a_move_would_bring_to_the_place_of_a_new_node_is_a_conflict() -> None:
+    repository = world()
+    commit(repository, created("a"))
+    repository.create_branch("other", repository.lookup_branch("main"))
+    snapshot = commit(repository, both(moved("g", "h"), created("h/c")))
+    newest = commit(repository, moved("a", "g/c"), branch="other")
+    with pytest.raises(RebaseFailedError) as caught:
+        repository.cherry_pick(snapshot, branch="other")
+    conflicts = [(c.conflict_type, c.path) for c in caught.value.conflicts]
+    assert conflicts == [(ConflictType.NewNodeConflictsWithExistingNode, "/h/c")]
+    assert repository.lookup_branch("other") == newest
+
+
+def test_what_a_move_takes_away_does_not_stand_in_the_way_of_a_new_node() -> None:
+    repository = world()
+    commit(repository, created("a"))
+    repository.create_branch("other", repository.lookup_branch("main"))
+    snapshot = commit(repository, both(moved("g", "h"), grouped("g"), created("g/c")))
+    commit(repository, moved("a", "g/c"), branch="other")
+    repository.cherry_pick(snapshot, branch="other")
+    assert set(contents(repository, "other")) == {"", "g", "g/c", "h", "h/a", "h/b", "h/c"}

@@ -354,3 +354,14 @@ def test_an_array_of_many_chunks_is_undone_by_columns() -> None:
     again = repository.revert(repository.revert(snapshot))
     session = repository.readonly_session(snapshot_id=again)
     assert len(session.chunk_coordinates("v")) == side * side
+
+
+def test_what_was_put_into_a_group_that_is_undone_with_the_move_of_the_one_above_it_is_a_conflict() -> None:
+    repository = world()
+    undone = commit(repository, both(moved("g", "h"), grouped("h/new")))
+    newest = commit(repository, created("h/new/c"))
+    with pytest.raises(RebaseFailedError) as caught:
+        repository.revert(undone)
+    conflicts = [(c.conflict_type, c.path) for c in caught.value.conflicts]
+    assert conflicts == [(ConflictType.DeleteOfUpdatedGroup, "/h/new")]
+    assert repository.lookup_branch("main") == newest

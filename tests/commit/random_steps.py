@@ -1,0 +1,52 @@
+"""Random moves, creations, deletions and writes in the same few groups."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import Any
+
+import zarr
+
+from arraystore import Session
+from arraystore.errors import ArrayStoreError
+from tests.commit.trees import array_at, tree_of
+
+__all__ = ["Step", "do", "play"]
+
+NAMES = ("g", "h", "m", "x", "deep", "new", "top")
+Step = tuple[str, str, Any]
+
+
+def draw(rng: random.Random, nodes: dict[str, int | None]) -> Step:
+    """Choose a step, given the groups and arrays that there are; it may be an impossible one."""
+    groups = ["", *(path for path, value in nodes.items() if value is None)]
+    place = f"{rng.choice(groups)}/{rng.choice(NAMES)}".strip("/")
+    kind = rng.choice(["move", "move", "move", "array", "array", "group", "delete", "write"])
+    named = kind in {"move", "delete", "write"}
+    return kind, rng.choice(list(nodes) or ["g"]) if named else place, place if kind == "move" else rng.randrange(100)
+
+
+def do(session: Session, step: Step) -> None:
+    kind, path, value = step
+    if kind == "move":
+        session.move(path, value)
+    elif kind == "array":
+        array_at(session.store, path, value)
+    elif kind == "group":
+        zarr.create_group(session.store, path=path)
+    elif kind == "delete":
+        del zarr.open_group(session.store)[path]
+    else:
+        zarr.open_array(session.store, path=path, mode="r+")[:] = value
+
+
+def play(rng: random.Random, session: Session, most: int) -> list[Step]:
+    """Do some steps, and return those that were possible."""
+    done = []
+    for _ in range(rng.randint(1, most)):
+        step = draw(rng, tree_of(session))
+        with contextlib.suppress(ArrayStoreError, ValueError, KeyError, FileNotFoundError):  # what Zarr and we refuse
+            do(session, step)
+            done.append(step)
+    return done
