@@ -28,9 +28,9 @@ from arraystore._format.ids import NodeId
 from arraystore._format.manifest import Manifest, decode_manifest
 from arraystore._format.node import Documents, Node, NodeKind, ancestors, node_key
 from arraystore._format.references import INLINE, References, to_manifests
-from arraystore._format.transaction import ChunkChange, NodeChange, Operation
+from arraystore._format.transaction import Append, ChunkChange, NodeChange, Operation
 from arraystore._format.types import Int64s
-from arraystore._format.zarr_changes import reads_alike, same_shape
+from arraystore._format.zarr_changes import dimension_of, reads_alike, same_shape, with_length
 from arraystore._format.zarr_metadata import node_type
 from arraystore._log.state import SnapshotState, taken_along
 
@@ -177,6 +177,9 @@ def _decide_metadata(
     if now is None or change is None:
         raise RefusedError(conflict, "it cannot be solved by choosing a side")
     of_array = now.kind == NodeKind.ARRAY
+    append = next((c.append for c in prepared.log.nodes if c.id == node and c.append is not None), None)
+    if append is not None and not _takes(append, before.nodes[before.keys[node]], now):
+        raise RefusedError(conflict, "ours appends to it, and theirs changed its shape or how its chunks are read")
     if solution.metadata:
         documents = {name: json.dumps(value, indent=2).encode() for name, value in solution.metadata.items()}
         merged = {**now.documents, **documents}
@@ -198,6 +201,15 @@ def _decide_metadata(
             raise RefusedError(conflict, "ours would change the shape that theirs gave it, or how its chunks are read")
         if not same_shape(now.documents, merged):
             raise RefusedError(conflict, "ours changes the shape, and theirs may have written chunks that it cuts off")
+
+
+def _takes(append: Append, was: Node, now: Node) -> bool:
+    """Tell whether an array still takes an append: at the end of a chunk, and as wide as it was."""
+    if not reads_alike(was.documents, now.documents):
+        return False
+    end = dimension_of(now.documents, append.axis)
+    grown = with_length(was.documents, append.axis, end.length)
+    return end.length >= append.start and end.length % append.chunk == 0 and same_shape(grown, now.documents)
 
 
 def _fits(now: Documents, merged: Documents) -> bool:

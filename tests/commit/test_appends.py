@@ -663,3 +663,29 @@ def test_appends_of_one_session_at_once_follow_one_another() -> None:
     assert sorted(values(session, "time").tolist()) == sorted(wanted)
     assert sorted(values(session, "t")[:, 0].tolist()) == sorted(each // 100 for each in wanted)
     assert sorted(session.uniques[0].values.tolist()) == sorted(wanted[STEP:])
+
+
+class _One(ConflictSolver):
+    def __init__(self, side: VersionSelection) -> None:
+        self.side = side
+
+    def solve(self, conflict: Any, versions: Any) -> VersionSelection:
+        return self.side
+
+
+@pytest.mark.parametrize("side", [VersionSelection.UseOurs, VersionSelection.UseTheirs])
+@pytest.mark.parametrize("shape", [(4,), (3,)], ids=["shorter", "not the end of a chunk"])
+def test_no_answer_puts_an_append_beyond_the_end_of_an_array_that_theirs_made_shorter(
+    side: VersionSelection, shape: tuple[int, ...]
+) -> None:
+    repository = Repository.create(in_memory_storage())
+    with repository.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="a", shape=(8,), chunks=(2,), dtype="i4", dimension_names=["t"])[:] = 1
+    session = repository.writable_session("main")
+    session.append({"a": np.full(2, 7, "i4")}, "t")
+    zarr.open_array(session.store, path="a").attrs["units"] = "K"
+    with repository.transaction("main", message="shorter") as store:
+        zarr.open_array(store, path="a").resize(shape)
+    with pytest.raises(RebaseFailedError, match="the solver's answer cannot be used: ours appends to it"):
+        session.commit("ours", rebase_with=_One(side))
+    assert zarr.open_array(repository.readonly_session("main").store, path="a").shape == shape
