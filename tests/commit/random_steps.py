@@ -1,4 +1,4 @@
-"""Random moves, creations, deletions and writes in the same few groups."""
+"""Random moves, creations, deletions and writes in the same few groups, and a solver that answers by chance."""
 
 from __future__ import annotations
 
@@ -8,14 +8,24 @@ from typing import Any
 
 import zarr
 
-from arraystore import Session
+from arraystore import ConflictSolver, Session, VersionSelection
 from arraystore.errors import ArrayStoreError
 from tests.commit.trees import array_at, tree_of
 
-__all__ = ["Step", "do", "play"]
+__all__ = ["Anything", "Step", "do", "play"]
 
 NAMES = ("g", "h", "m", "x", "deep", "new", "top")
 Step = tuple[str, str, Any]
+
+
+class Anything(ConflictSolver):
+    """Answers each conflict by chance."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def solve(self, conflict: Any, versions: Any) -> VersionSelection:
+        return self.rng.choice([VersionSelection.UseOurs, VersionSelection.UseTheirs])
 
 
 def draw(rng: random.Random, nodes: dict[str, int | None]) -> Step:

@@ -7,27 +7,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import Any
 
 import pytest
 
-from arraystore import ConflictDetector, ConflictSolver, RebaseFailedError, Repository, VersionSelection
-from tests.commit.random_steps import Step, do, play
+from arraystore import ConflictDetector, RebaseFailedError, Repository
+from tests.commit.random_steps import Anything, Step, do, play
 from tests.commit.rivals import latest
 from tests.commit.trees import check_valid, repository_with_tree, tree_of
 from tests.tiers import mostly_thorough
 
 PROGRAMS = 40
-
-
-class Anything(ConflictSolver):
-    """Answers each conflict by chance."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
-
-    def solve(self, conflict: Any, versions: Any) -> VersionSelection:
-        return self.rng.choice([VersionSelection.UseOurs, VersionSelection.UseTheirs])
 
 
 def meet(rng: random.Random) -> str:
