@@ -31,7 +31,7 @@ def _problems(commit: Commit) -> Iterator[str]:
         if not known:
             yield from _node(node)
         if not (stays and known):
-            yield from _place(nodes, node)
+            yield from _place(nodes, before, node)
 
 
 def _node(node: Node) -> Iterator[str]:
@@ -56,8 +56,8 @@ def _node(node: Node) -> Iterator[str]:
             yield f"array {name!r} has chunks {sorted(beyond)[:3]} outside of its grid {grid}"
 
 
-def _place(nodes: Mapping[Key, Node], node: Node) -> Iterator[str]:
-    """Check what is above a node; Zarr allows to leave groups out, but no actor does."""
+def _place(nodes: Mapping[Key, Node], before: Mapping[Key, Node], node: Node) -> Iterator[str]:
+    """Check what is above a node; Zarr allows to leave groups out, but no actor does, unless it begins without root."""
     if not node.path or node.kind == FILE:
         return
     for path in above(node.path):
@@ -65,5 +65,5 @@ def _place(nodes: Mapping[Key, Node], node: Node) -> Iterator[str]:
         if there is not None and there.kind != GROUP:
             yield f"{'/' + node.path!r} is below {'/' + path!r}, which is no group"
     parent = node.path.rpartition("/")[0], False
-    if parent not in nodes:
+    if parent not in nodes and (parent[0] or parent in before):
         yield f"{'/' + node.path!r} has lost its group {'/' + parent[0]!r}"
