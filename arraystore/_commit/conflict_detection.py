@@ -23,7 +23,7 @@ from arraystore._format.transaction import AppendMark, NodeChange, Operation, Tr
 from arraystore._format.zarr_changes import dimension_of, reads_alike, same_shape
 from arraystore._format.zarr_metadata import array_info
 from arraystore._log.footprint import Footprint, NodeFootprint
-from arraystore._log.state import SnapshotState, taken_along
+from arraystore._log.state import SnapshotState, moved_groups, taken_along
 
 _MOVE = ConflictType.MoveOperationCannotBeRebased
 
@@ -53,8 +53,7 @@ class Ours:
 
     def moved_groups(self, after: SnapshotState) -> dict[str, str]:
         """Return the new paths of groups that it moves, by the paths at which others have left them."""
-        moves = (change for change in self.changes(Operation.MOVED) if change.kind == NodeKind.GROUP)
-        return {after.keys[change.id]: change.target or "" for change in moves if change.id in after.keys}
+        return moved_groups(self.log.nodes, after)
 
     def takes_away(self, node: Node | NodeFootprint, groups: dict[str, str]) -> bool:
         """Tell whether it deletes or moves a node, or one of the `moved_groups` takes it along."""
@@ -99,7 +98,7 @@ def detect(ours: Ours, theirs: Footprint, before: SnapshotState, after: Snapshot
 
 
 @dataclass(frozen=True)
-class _Placed:
+class _RearrangedSnapshot:
     """A snapshot, where ours has moved and deleted nodes."""
 
     ours: Ours
@@ -148,16 +147,16 @@ class _View:
         return [node for node in came if self.after.keys.get(node.id) == node.key]
 
     @cached_property
-    def placed_before(self) -> _Placed:
-        return _Placed(self.ours, self.before)
+    def rearranged_before(self) -> _RearrangedSnapshot:
+        return _RearrangedSnapshot(self.ours, self.before)
 
     @cached_property
-    def placed_after(self) -> _Placed:
-        return _Placed(self.ours, self.after)
+    def rearranged_after(self) -> _RearrangedSnapshot:
+        return _RearrangedSnapshot(self.ours, self.after)
 
     @property
     def moved_groups(self) -> dict[str, str]:
-        return self.placed_after.groups
+        return self.rearranged_after.groups
 
     def leaves(self, node: Node | NodeFootprint) -> bool:
         return self.ours.takes_away(node, self.moved_groups)
@@ -192,7 +191,7 @@ def _place_problem(view: _View, path: str, kind: NodeKind) -> tuple[SnapshotId |
     for above in ancestors(path):
         if above in view.ours.places:
             return None  # ours puts a node there, which is checked for itself
-        was, now = view.placed_before.node_at(above), view.placed_after.node_at(above)
+        was, now = view.rearranged_before.node_at(above), view.rearranged_after.node_at(above)
         if now is not None and now.kind == NodeKind.ARRAY and (was is None or was.id != now.id):
             return view.key_snapshot(now.key), f"{'/' + above!r} above it is an array by now"
         if was is None or was.kind != NodeKind.GROUP or kind == NodeKind.FILE:

@@ -178,7 +178,7 @@ def _decide_metadata(
         raise RefusedError(conflict, "it cannot be solved by choosing a side")
     of_array = now.kind == NodeKind.ARRAY
     append = next((c.append for c in prepared.log.nodes if c.id == node and c.append is not None), None)
-    if append is not None and not _takes(append, before.nodes[before.keys[node]], now):
+    if append is not None and not _accepts_append(append, before.nodes[before.keys[node]], now):
         raise RefusedError(conflict, "ours appends to it, and theirs changed its shape or how its chunks are read")
     if solution.metadata:
         documents = {name: json.dumps(value, indent=2).encode() for name, value in solution.metadata.items()}
@@ -203,8 +203,8 @@ def _decide_metadata(
             raise RefusedError(conflict, "ours changes the shape, and theirs may have written chunks that it cuts off")
 
 
-def _takes(append: Append, was: Node, now: Node) -> bool:
-    """Tell whether an array still takes an append: at the end of a chunk, and as wide as it was."""
+def _accepts_append(append: Append, was: Node, now: Node) -> bool:
+    """Tell whether an array still accepts an append: at the end of a chunk, and as wide as it was."""
     if not reads_alike(was.documents, now.documents):
         return False
     end = dimension_of(now.documents, append.axis)

@@ -8,7 +8,7 @@ from arraystore._conflicts import Conflict, ConflictType
 from arraystore._format.ids import NodeId
 from arraystore._format.node import Node, NodeKind, ancestors, node_key
 from arraystore._format.transaction import NodeChange, Operation
-from arraystore._log.state import SnapshotState, StateBuilder, taken_along
+from arraystore._log.state import SnapshotState, StateBuilder, moved_groups, taken_along
 
 _COMES = {
     Operation.CREATED: ConflictType.NewNodeConflictsWithExistingNode,
@@ -42,7 +42,7 @@ def _conflict(kind: ConflictType, change: NodeChange, path: str, detail: str) ->
 
 def _occupied(nodes: Sequence[NodeChange], tip: SnapshotState) -> Iterator[Conflict]:
     """Yield conflicts of paths at which the tip has another node that stays there, or goes there with its group."""
-    leaving, groups = _leaving(nodes), _moved_groups(nodes, tip)
+    leaving, groups = _leaving(nodes), moved_groups(nodes, tip)
     targets = {change.target: change for change in nodes if change.target is not None and change.kind == NodeKind.GROUP}
     present = {_key(node, groups): node for node in tip.nodes.values() if node.id not in leaving}
     for change, place in _places(nodes):
@@ -91,7 +91,7 @@ def _orphans(nodes: Sequence[NodeChange], ours: SnapshotState, tip: SnapshotStat
     going = {tip.keys[c.id]: c for c in nodes if c.operation == Operation.DELETED and c.kind == NodeKind.GROUP}
     if not going:
         return
-    leaving, groups = _leaving(nodes), _moved_groups(nodes, tip)
+    leaving, groups = _leaving(nodes), moved_groups(nodes, tip)
     for node in tip.nodes.values():
         above = next((path for path in ancestors(node.path) if path in going or path in groups), None)
         if above not in going or node.id in leaving or _key(node, groups) in ours.nodes:
@@ -103,12 +103,6 @@ def _orphans(nodes: Sequence[NodeChange], ours: SnapshotState, tip: SnapshotStat
 
 def _leaving(nodes: Sequence[NodeChange]) -> set[NodeId]:
     return {change.id for change in nodes if change.operation in (Operation.DELETED, Operation.MOVED)}
-
-
-def _moved_groups(nodes: Sequence[NodeChange], tip: SnapshotState) -> dict[str, str]:
-    """Return the new paths of groups that are moved, by those in the tip."""
-    moves = (c for c in nodes if c.operation == Operation.MOVED and c.kind == NodeKind.GROUP)
-    return {tip.keys[change.id]: change.target or "" for change in moves}
 
 
 def _key(node: Node, groups: dict[str, str]) -> str:

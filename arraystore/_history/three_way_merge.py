@@ -2,8 +2,8 @@
 
 Going from `base` to `ours` changes something, and the same change is to be made to `tip`. Where `tip` is as `base` is,
 it gets what `ours` has; where it is as `ours` is, nothing is to be done; anywhere else is a conflict. References are
-put into a change set. Chunks are read only where their references would be a conflict: what was copied by a compaction,
-written twice alike, or written and put back is none.
+put into a change set. Chunks are read only where their references would be a conflict, which equal bytes are not: those
+that a compaction copied, that both wrote, or that were written and put back.
 """
 
 from __future__ import annotations
@@ -75,8 +75,10 @@ async def transplant(base: SnapshotState, ours: SnapshotState, tip: SnapshotStat
     first, second = merge.pair(ours, merge.doubtful(theirs))
     other = await compare(first, second, manifests, context.log, whole=(ours, tip))
     merge.compared(theirs, other)
-    for doubt in merge.doubts():
-        merge.settle(doubt, await equal_chunks(context.reader, doubt.tip, (doubt.base, doubt.ours), doubt.coords))
+    for possible in merge.possible_conflicts():
+        merge.note_equal(
+            possible, await equal_chunks(context.reader, possible.tip, (possible.base, possible.ours), possible.coords)
+        )
     merged = Transplant()
     for step in (merge.deletions, merge.moves, merge.creations, merge.updates):
         step(merged)
@@ -112,7 +114,7 @@ class _Cells:
 
 
 @dataclass(frozen=True, eq=False)
-class _Doubt:
+class _PossibleConflict:
     """Chunks of an array of the tip whose references are those of neither snapshot, with the layers of all three."""
 
     identifier: NodeId
@@ -181,7 +183,7 @@ class _Merge:
         self._theirs = {node.id: coords for node, coords in theirs.chunks}
         self._other = {node.id: coords for node, coords in other.chunks}
 
-    def doubts(self) -> Iterator[_Doubt]:
+    def possible_conflicts(self) -> Iterator[_PossibleConflict]:
         """Yield the chunks that are a conflict if their bytes differ, as their references do."""
         created = {node.id for node in self.wanted.created}
         for identifier in sorted({*self._theirs, *self._other}):
@@ -195,17 +197,17 @@ class _Merge:
             node = ours or base
             twin = None if node is None else self.twin(node)
             if coords is not None and len(coords) and twin is not None:
-                yield _Doubt(identifier, _layers(base), _layers(ours), twin.layers, coords)
+                yield _PossibleConflict(identifier, _layers(base), _layers(ours), twin.layers, coords)
 
-    def settle(self, doubt: _Doubt, equal: Sequence[Bools]) -> None:
+    def note_equal(self, possible: _PossibleConflict, equal: Sequence[Bools]) -> None:
         """Note which chunks of the tip have the bytes of the base, and of ours."""
         for differing, same in zip((self._theirs, self._other), equal, strict=True):
-            rest = differing.get(doubt.identifier)
+            rest = differing.get(possible.identifier)
             if rest is not None and same.any():
-                rest = rest[~_among(rest, doubt.coords[same])]
-                differing[doubt.identifier] = rest
+                rest = rest[~_among(rest, possible.coords[same])]
+                differing[possible.identifier] = rest
                 if not len(rest):
-                    del differing[doubt.identifier]
+                    del differing[possible.identifier]
 
     def _collisions(self, identifier: NodeId) -> Int64s:
         """Return the chunks to change that in the tip are as in neither of the two."""

@@ -347,6 +347,12 @@ def _move(nodes: dict[str, Node], keys: dict[NodeId, str], moves: tuple[NodeChan
         keys[renamed.id] = renamed.key
 
 
+def moved_groups(changes: Iterable[NodeChange], state: SnapshotState) -> dict[str, str]:
+    """Return the new paths of groups that are moved, by those that they have in a snapshot."""
+    moves = (c for c in changes if c.operation == Operation.MOVED and c.kind == NodeKind.GROUP)
+    return {state.keys[change.id]: change.target or "" for change in moves if change.id in state.keys}
+
+
 def taken_along(path: str, groups: dict[str, str]) -> str | None:
     """Return the path of a node after the move of the nearest moved group above it; None if none is moved."""
     for above in ancestors(path):

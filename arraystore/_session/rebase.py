@@ -124,7 +124,7 @@ def _failed(session: SessionBase, after: SnapshotState, conflicts: Sequence[Conf
     return RebaseFailedError(id_to_text(after.snapshot), conflicts, session.snapshot_id, session.branch or "")
 
 
-_OF_PLACES = frozenset(
+_PLACEMENT_CONFLICTS = frozenset(
     {
         ConflictType.NewNodeConflictsWithExistingNode,
         ConflictType.NewNodeInInvalidGroup,
@@ -138,7 +138,7 @@ def _find_raised(
     prepared: Prepared, resolved: Prepared, obstacle: Obstacle, solved: Sequence[tuple[Conflict, Solution]]
 ) -> list[Conflict]:
     """Find conflicts that exist only because of how others were solved."""
-    solved_keys = {(c.conflict_type, c.node) for c, _ in solved if c.conflict_type not in _OF_PLACES}
+    solved_keys = {(c.conflict_type, c.node) for c, _ in solved if c.conflict_type not in _PLACEMENT_CONFLICTS}
     mine, after = Ours.of(resolved), obstacle.tip.state
     decided = _deleted(resolved) - _deleted(prepared)  # deleted by the answer of a solver, changed or not
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import zarr
@@ -12,7 +14,7 @@ from arraystore import ConflictSolver, Session, VersionSelection
 from arraystore.errors import ArrayStoreError
 from tests.commit.trees import array_at, tree_of
 
-__all__ = ["Anything", "Step", "do", "play"]
+__all__ = ["Anything", "Step", "do", "play", "search"]
 
 NAMES = ("g", "h", "m", "x", "deep", "new", "top")
 Step = tuple[str, str, Any]
@@ -60,3 +62,15 @@ def play(rng: random.Random, session: Session, most: int) -> list[Step]:
             do(session, step)
             done.append(step)
     return done
+
+
+def search(meet: Callable[[random.Random], str], seeds: Iterable[int]) -> None:
+    """Let two writers meet once for each seed, and check that all comes of it that can."""
+    outcomes = Counter[str]()
+    for seed in seeds:
+        try:
+            outcomes[meet(random.Random(seed))] += 1
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+    assert min(outcomes[each] for each in ("rebased", "refused", "solved")) >= 2, outcomes

@@ -248,11 +248,6 @@ class _Ours(ConflictSolver):
         return VersionSelection.UseOurs
 
 
-class _Ours(ConflictSolver):
-    def solve(self, conflict: Any, versions: Any) -> VersionSelection:
-        return VersionSelection.UseOurs
-
-
 class _Theirs(ConflictSolver):
     def solve(self, conflict: Any, versions: Any) -> VersionSelection:
         return VersionSelection.UseTheirs

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import zarr
 
 from arraystore import ConflictDetector, RebaseFailedError, Repository, RepositoryConfig, Session, in_memory_storage
 from arraystore.errors import ArrayStoreError
-from tests.commit.random_steps import Anything
+from tests.commit.random_steps import Anything, search
 from tests.commit.rivals import latest
 from tests.tiers import mostly_thorough
 
@@ -132,11 +131,4 @@ def meet(rng: random.Random) -> str:
 
 @pytest.mark.parametrize("first", mostly_thorough([number * PROGRAMS for number in range(20)]))
 def test_whatever_two_writers_do_to_arrays_and_a_solver_answers_they_can_be_read(first: int, long_run: bool) -> None:
-    outcomes = Counter[str]()
-    for seed in range(first, first + PROGRAMS * (20 if long_run else 1)):
-        try:
-            outcomes[meet(random.Random(seed))] += 1
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
-    assert min(outcomes[each] for each in ("rebased", "refused", "solved")) >= 2, outcomes
+    search(meet, range(first, first + PROGRAMS * (20 if long_run else 1)))
